@@ -22,8 +22,8 @@ FLOOR = (2, 35)  # Ubuntu 22.04
 FLOORS = {"libsublet-cuda.so": (2, 17)}
 GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
                    "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor", "sublet-keep", "sublet-shim", "sublet-stacks",
-            "simgpu-ctl", "simgpu-load")
+PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor", "sublet-keep", "sublet-shim", "sublet-simulate",
+            "sublet-stacks", "simgpu-ctl", "simgpu-load")
 # The files of a release besides programs, below the prefix.
 DOCUMENTS = (
     "lib/systemd/system/subletd.service", "lib/systemd/system/subletd.socket",

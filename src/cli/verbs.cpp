@@ -38,6 +38,7 @@ Action add_gpus(Command command, Common& common);
 Action add_proclist(Command command, Common& common);
 Action add_events(Command command, Common& common);
 Action add_report(Command command, Common& common);
+Action add_simulate(Command command, Common& common);
 Action add_doctor(Command command, Common& common);
 Action add_verdicts(Command command, Common& common);
 Action add_enforce(Command command, Common& common);
@@ -90,6 +91,7 @@ constexpr Verb kVerbs[] = {
      add_verdicts},
     {"events", "Look", "Follow events of leases, devices and warnings", add_events},
     {"report", "Look", "Report held memory and waiting times by user, consumer or tenant", add_report},
+    {"simulate", "Look", "Run a trace of jobs through the scheduler in virtual time", add_simulate},
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
     {"enforce", "Set up", "Set what happens to processes that hold GPU memory without a lease", add_enforce},
     {"approve", "Set up", "Allow processes to hold GPU memory without a lease", add_approve},
@@ -104,7 +106,6 @@ constexpr Verb kVerbs[] = {
 
 constexpr std::string_view kNotYet[] = {
     "adapter",
-    "simulate",
     "plan",
 };
 

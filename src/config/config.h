@@ -166,6 +166,9 @@ struct Config {
     Duration verify_timeout = std::chrono::seconds(30);
     Duration yield_timeout = std::chrono::seconds(30);
   } pause;
+  struct Placement {
+    Choice policy{"fragmentation"};
+  } placement;
   struct Queue {
     Duration claim_window = std::chrono::seconds(10);
     double aging_per_minute = 1.0;

@@ -184,6 +184,11 @@ constexpr Key table[] = {
      +[](Config& c) -> Duration& { return c.pause.verify_timeout; }},
     {"pause.yield_timeout", "100ms", "1h", "Time that a cooperative program has for its first answer to a yield order.",
      +[](Config& c) -> Duration& { return c.pause.yield_timeout; }},
+    {"placement.policy", "fragmentation best-fit pack spread random", "",
+     "Which of several devices with enough free memory a lease gets. fragmentation: where least of the memory is cut "
+     "into pieces that the usual requests cannot use. best-fit: where least is left over. pack: a device in use before "
+     "an idle one. spread: where most is left over. random: any.",
+     +[](Config& c) -> Choice& { return c.placement.policy; }},
     {"queue.aging_per_minute", "0", "1000", "Priority points that each minute of waiting adds.",
      +[](Config& c) -> double& { return c.queue.aging_per_minute; }},
     {"queue.claim_window", "1s", "1h",

@@ -16,6 +16,7 @@ constexpr int cards = 3;
 class Storm {
  public:
   explicit Storm(std::uint64_t seed) : random_(seed), checks_(rules_) {
+    rules_.placement = placement::Policy::best_fit;  // what was asked before changes no placement
     rules_.headroom = static_cast<std::int64_t>(below(2)) * 256 * MiB;
     rules_.reserve_after = std::array{0s, 3s, 20s}[seed % 3];  // some of each in any row of seeds
     rules_.aging_per_minute = std::array{1.0, 0.0, 5.0}[below(3)];

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grants memory that became free. One order holds for all devices. A lease is granted where it leaves the least, and on
-// all of its devices at once or on none.
+// Grants memory that became free. One order holds for all devices. A lease is granted on all of its devices at once or
+// on none.
 #include "state/nominations.h"
 
 #include "base/mutants.h"
 #include "base/size_bounds.h"
 #include "core/current_step.h"
 #include "core/step_end.h"
+#include "core/some_devices.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
 #include "core/step_pause.h"
@@ -57,19 +58,12 @@ std::optional<Bytes> room_in(const State& state, const Queue::Subset& among, con
   return rooms[static_cast<std::size_t>(among.count - 1)];
 }
 
-// The part of the free memory that the waiter may take there.
-Bytes allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room, const Nominations* held) {
-  return held == nullptr ? room.free : held->allowance(key, lease, room);
-}
-
 }  // namespace
 
 class NamedFits;
 static std::optional<Placement> next_placement(Step& step, const NamedFits& named, std::optional<Nominations>& rooms);
 static void add_fits_beside(const Step& step, const Nominations& held, const NamedFits& named,
                             std::vector<QueueKey>& fits);
-static std::optional<Placement> place_on_some(const Step& step, const QueueKey& key, const Lease& lease,
-                                              const Nominations* held);
 static std::vector<Bytes> open_rooms(const Step& step, const Nominations& held);
 static void note_held(Step& step, const Nominations& held);
 
@@ -203,39 +197,6 @@ std::optional<Placement> place(const Step& step, const QueueKey& key, const Nomi
     if (!lease.waits_in_place()) placement.vram = std::min(placement.vram, allowed);
   }
   if (!lease.waits_in_place()) placement.devices = sort_by_index(step.state, std::move(placement.devices));
-  return placement;
-}
-
-// All of it goes where it leaves the least. Where only less than all of it fits, it takes the roomiest.
-static std::optional<Placement> place_on_some(const Step& step, const QueueKey& key, const Lease& lease,
-                                              const Nominations* held) {
-  const auto count = static_cast<std::size_t>(lease.device_count);
-  std::vector<std::pair<Bytes, const DeviceFree*>> chosen;
-  const auto whole = step.state.devices.by_free.lower_bound(DeviceFree{lease.vram, INT_MIN, {}, 0});
-  for (auto room = whole; room != step.state.devices.by_free.end() && chosen.size() < count; ++room)
-    if (may_use(lease, room->device) && allowance(key, lease, *room, held) >= lease.vram)
-      chosen.emplace_back(lease.vram, &*room);
-  if (chosen.size() < count && lease.least() < lease.vram) {
-    chosen.clear();
-    const std::size_t enough = count + (held == nullptr ? 0 : held->devices());
-    for (auto room = step.state.devices.by_free.rbegin();
-         room != step.state.devices.by_free.rend() && chosen.size() < enough; ++room) {
-      if (!may_use(lease, room->device)) continue;
-      const Bytes allowed = allowance(key, lease, *room, held);
-      if (allowed >= lease.least()) chosen.emplace_back(allowed, &*room);
-    }
-    std::stable_sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    if (chosen.size() > count) chosen.resize(count);
-  }
-  if (chosen.size() < count) return std::nullopt;
-  std::sort(chosen.begin(), chosen.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.second->index, a.second->device) < std::tie(b.second->index, b.second->device);
-  });
-  Placement placement{lease.id, {}, lease.vram};
-  for (const auto& [allowed, room] : chosen) {
-    placement.devices.push_back(room->device);
-    placement.vram = std::min(placement.vram, allowed);
-  }
   return placement;
 }
 

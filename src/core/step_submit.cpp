@@ -145,6 +145,7 @@ static LeaseId admit(Step& step, const Submit& fact) {
   step.state.leases.runtime.at(kept.id).held = fact.held;
   step.state.leases.runtime.at(kept.id).waiter = fact.waiter;
   if (fact.preemption_request) request_preemption(step, kept, *fact.preemption_request);
+  step.state.learned.requests.note(kept.device_count, kept.vram);
   enqueue(step, kept);
   return kept.id;
 }

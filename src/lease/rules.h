@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "lease/lease.h"
+#include "placement/placement.h"
 
 #include <optional>
 #include <string>
@@ -46,6 +47,7 @@ struct Rules {
   std::optional<Duration> tenant_half_life;           // tenants.half_life: use fades instead; unset: it does not
   double tenant_byte_weight = 1;                      // tenants.byte_weight: of byte-seconds
   Bytes tenant_device_weight;                         // tenants.device_weight: a device-second counts as so many more
+  placement::Policy placement = placement::Policy::fragmentation;  // placement.policy
   std::optional<SafeMode> safe_mode;                  // while the daemon is in it
 };
 

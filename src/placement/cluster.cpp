@@ -9,7 +9,19 @@
 namespace sublet::placement {
 
 Cluster::Cluster(std::vector<Machine> machines, Policy policy, Mix mix, std::uint64_t seed)
-    : machines_(std::move(machines)), policy_(policy), mix_(std::move(mix)), random_(seed) {
+    : Cluster(
+          std::move(machines),
+          [policy, mix](const Machine& machine, const Request& request) {
+            return choose(policy, machine, request, mix);
+          },
+          mix, seed, policy == Policy::random) {}
+
+Cluster::Cluster(std::vector<Machine> machines, Chooser chooser, Mix mix, std::uint64_t seed, bool random)
+    : machines_(std::move(machines)),
+      mix_(std::move(mix)),
+      chooser_(std::move(chooser)),
+      is_random_(random),
+      random_(seed) {
   Amount most = 0, most_cpu = 0;
   for (const Machine& machine : machines_) {
     most = std::max(most, machine.all_free());
@@ -22,7 +34,7 @@ Cluster::Cluster(std::vector<Machine> machines, Policy policy, Mix mix, std::uin
 std::optional<Place> Cluster::place(const Request& request) {
   const auto machine = best(scores_for(request));
   if (!machine) return std::nullopt;
-  Place place{*machine, choose(policy_, machines_[*machine], request, mix_)->devices};
+  Place place{*machine, chooser_(machines_[*machine], request)->devices};
   take(machines_[*machine], request, place.devices);
   held_ += request.devices * request.each;
   changes_.push_back(*machine);
@@ -44,7 +56,7 @@ double Cluster::fragmented() const {
 Cluster::Scores& Cluster::scores_for(const Request& request) {
   Scores& scores = scores_[{request.devices, request.each, request.cpu, request.memory}];
   const auto look_at = [&](std::size_t machine) {
-    const auto choice = choose(policy_, machines_[machine], request, mix_);
+    const auto choice = chooser_(machines_[machine], request);
     scores.of[machine] = choice ? choice->score : std::numeric_limits<double>::quiet_NaN();
   };
   if (scores.of.empty() || changes_.size() - scores.seen > machines_.size()) {
@@ -64,8 +76,8 @@ std::optional<std::size_t> Cluster::best(const Scores& scores) {
     if (std::isnan(scores.of[i])) continue;
     const bool better = !best || scores.of[i] > scores.of[*best];
     // A random policy takes each of the machines that fit with the same probability.
-    const bool drawn = policy_ == Policy::random && random_() % ++alike == 0;
-    if (policy_ == Policy::random ? drawn : better) best = i;
+    const bool drawn = is_random_ && random_() % ++alike == 0;
+    if (is_random_ ? drawn : better) best = i;
   }
   return best;
 }

@@ -6,6 +6,7 @@
 #include "placement/placement.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -20,10 +21,16 @@ struct Place {
   std::vector<std::size_t> devices;
 };
 
+// Chooses devices of one machine; nothing if the request does not fit.
+using Chooser = std::function<std::optional<Choice>(const Machine&, const Request&)>;
+
 class Cluster {
  public:
   // Equal choices go to the machine that was given first.
   Cluster(std::vector<Machine> machines, Policy policy, Mix mix, std::uint64_t seed);
+
+  // The same with other scores, for comparisons. `random`: scores do not count.
+  Cluster(std::vector<Machine> machines, Chooser chooser, Mix mix, std::uint64_t seed, bool random = false);
 
   // Takes the memory of the best place; nothing if the request fits nowhere.
   std::optional<Place> place(const Request& request);
@@ -46,8 +53,9 @@ class Cluster {
   std::optional<std::size_t> best(const Scores& scores);
 
   std::vector<Machine> machines_;
-  Policy policy_;
   Mix mix_;
+  Chooser chooser_;
+  bool is_random_;
   std::mt19937_64 random_;
   Amount all_ = 0, held_ = 0;
   std::vector<std::size_t> changes_;  // machines, in the order of their changes

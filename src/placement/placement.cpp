@@ -109,6 +109,17 @@ double fragmented(const Machine& machine, const Mix& mix) {
   return sum;
 }
 
+double loss(Amount free, Amount taken, Amount whole, const Mix& mix) {
+  const auto lost = [&mix](Amount left) {
+    double sum = 0;
+    for (const auto& [request, weight] : mix)
+      if (left < request.each) sum += weight * static_cast<double>(left);
+    return sum;
+  };
+  return (lost(free - taken) - lost(free) + consolidation * static_cast<double>(free - taken)) /
+         static_cast<double>(whole);
+}
+
 void take(Machine& machine, const Request& request, std::span<const std::size_t> devices) {
   for (const std::size_t i : devices) machine.free[i] -= request.each;
   machine.cpu -= request.cpu;
@@ -151,7 +162,8 @@ std::optional<Choice> choose(Policy policy, const Machine& machine, const Reques
   } else {
     choice.devices.assign(fitting.begin(), fitting.begin() + request.devices);
     switch (policy) {
-      case Policy::fragmentation: choice.score = fragmented(machine, mix) - fragmented(after(machine, request, {}), mix);
+      case Policy::fragmentation:
+        choice.score = fragmented(machine, mix) - fragmented(after(machine, request, {}), mix);
         choice.score = choice.score / static_cast<double>(machine.whole) - consolidation * left_over(machine, request);
         break;
       case Policy::best_fit: choice.score = -left_over(machine, request); break;

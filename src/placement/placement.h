@@ -19,17 +19,17 @@ namespace sublet::placement {
 using Amount = std::int64_t;
 
 struct Request {
-  int devices = 1;              // all at once; 0: it needs none
-  Amount each = 0;              // on each of them
-  Amount cpu = 0, memory = 0;   // of the machine; 0: any machine has it
+  int devices = 1;             // all at once; 0: it needs none
+  Amount each = 0;             // on each of them
+  Amount cpu = 0, memory = 0;  // of the machine; 0: any machine has it
   bool operator==(const Request&) const = default;
 };
 
 // Devices that a request for several may use together, and what else requests need there.
 struct Machine {
-  std::vector<Amount> free;    // of each device
-  Amount whole = 0;            // of the largest device; more than 0
-  Amount cpu = 0, memory = 0;  // left; only compared with what requests need
+  std::vector<Amount> free;       // of each device
+  Amount whole = 0;               // of the largest device; more than 0
+  Amount cpu = 0, memory = 0;     // left; only compared with what requests need
   Amount most = 0, most_cpu = 0;  // of the largest machine: what is left is compared with that; 0: with this one
 
   Amount all_free() const;
@@ -51,6 +51,10 @@ bool fits(const Machine& machine, const Request& request);
 
 // The memory of the machine that the mix cannot use, in the unit of amounts.
 double fragmented(const Machine& machine, const Mix& mix);
+
+// What the mix loses of one device alone by a request that takes `taken` of its free memory, and a little for what is
+// left over. The less the better.
+double loss(Amount free, Amount taken, Amount whole, const Mix& mix);
 
 // Policies, best described by what they prefer.
 enum class Policy {

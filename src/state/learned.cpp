@@ -64,6 +64,22 @@ void load_histories(State& state, std::map<Consumer, ConsumerHistory> histories)
   }
 }
 
+void RequestMix::note(int devices, Bytes each) {
+  constexpr std::size_t kinds = 64;
+  constexpr double fades = 0.99;  // with each request: about a hundred count
+  constexpr std::int64_t step = 256 * MiB.count;
+  constexpr double floor = 0.02;  // of a request for several devices: these would be squeezed out otherwise
+  for (auto& [kind, count] : counts_) count *= fades;
+  ++counts_[{devices, Bytes{(each.count + step - 1) / step * step}}];
+  if (counts_.size() > kinds)
+    counts_.erase(std::ranges::min_element(counts_, {}, [](const auto& its) { return its.second; }));
+  mix_.clear();
+  double sum = 0;
+  for (const auto& [kind, count] : counts_) sum += count;
+  for (const auto& [kind, count] : counts_)
+    mix_.push_back({{kind.first, kind.second.count}, std::max(count / sum, kind.first > 1 ? floor : 0)});
+}
+
 bool is_granted(const State& state, const Consumer& consumer) { return state.learned.grants.contains(consumer); }
 
 const MethodRecord* record_of(const State& state, const Consumer& consumer, PauseMethod method) {

@@ -4,6 +4,7 @@
 
 #include "lease/cost.h"
 #include "lease/lease.h"
+#include "placement/placement.h"
 
 #include <cstdint>
 #include <map>
@@ -25,6 +26,17 @@ struct ConsumerHistory {
   std::optional<Duration> median = {};  // of `runs`; kept up to date by the state
 };
 
+// The sizes that were asked for, the newest weighing most: what a placement expects to come.
+class RequestMix {
+ public:
+  void note(int devices, Bytes each);
+  const placement::Mix& mix() const { return mix_; }
+
+ private:
+  std::map<std::pair<int, Bytes>, double> counts_;
+  placement::Mix mix_;
+};
+
 struct Learned {
   std::map<Consumer, std::pair<ConsumerHistory, std::uint64_t>> history;  // with the sequence of its last use
   std::map<std::uint64_t, Consumer> history_order;
@@ -32,6 +44,7 @@ struct Learned {
   std::map<std::pair<Consumer, PauseMethod>, MethodRecord> records;  // results of pauses by consumer and method
   std::set<Consumer> grants;  // consumers whose programs may be parked although Sublet did not start them
   CostModel costs;
+  RequestMix requests;
 };
 
 const ConsumerHistory* history_of(const State& state, const Consumer& consumer);  // null: there is none

@@ -56,6 +56,7 @@ State State::load(std::vector<Lease> leases, std::map<Consumer, ConsumerHistory>
     }
     if (lease.state == LeaseState::queued)
       for (const std::string& device : lease.wanted_devices) device_entry(state, device);
+    if (!lease.ended()) state.learned.requests.note(lease.device_count, lease.vram);
     schedule(state, lease, rules);
   }
   return state;

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simulate/csv.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+namespace sublet::simulate {
+namespace {
+
+Error problem_in(const std::string& file, std::size_t line, std::string detail, std::string hint = {}) {
+  return {Code::BadRequest, fmt::format("{}:{}: {}", file, line, detail), std::move(hint)};
+}
+
+// Nothing if a quotation mark stays open.
+std::optional<std::vector<std::string>> split(std::string_view line) {
+  if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (quoted && c == '"' && i + 1 < line.size() && line[i + 1] == '"') fields.back() += line[++i];
+    else if (c == '"') quoted = !quoted;
+    else if (c == ',' && !quoted) fields.emplace_back();
+    else fields.back() += c;
+  }
+  if (quoted) return std::nullopt;
+  return fields;
+}
+
+}  // namespace
+
+std::optional<std::size_t> CsvRow::find(std::string_view column) const {
+  const auto found = std::ranges::find(names_, column);
+  if (found == names_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - names_.begin());
+}
+
+std::string_view CsvRow::text(std::string_view column) const {
+  const auto at = find(column);
+  return at ? std::string_view(fields_[*at]) : std::string_view();
+}
+
+void CsvRow::wrong(std::string_view column, std::string_view problem, std::string hint) {
+  if (problem_) return;
+  problem_ =
+      problem_in(file_, line_, fmt::format("column '{}': '{}' {}", column, text(column), problem), std::move(hint));
+}
+
+std::int64_t CsvRow::number(std::string_view column, std::int64_t least, std::int64_t most) {
+  const std::string_view text = this->text(column);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_number = error == std::errc() && end == text.data() + text.size() && !text.empty();
+  if (is_number && value >= least && value <= most) return value;
+  wrong(column, is_number ? fmt::format("is not between {} and {}", least, most) : "is no whole number");
+  return 0;
+}
+
+Duration CsvRow::duration(std::string_view column) {
+  const std::string_view text = this->text(column);
+  double seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  constexpr double most = 100.0 * 366 * 86400;
+  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) {
+    if (seconds >= 0 && seconds <= most) return Duration(std::llround(seconds * 1e9));
+    wrong(column, seconds < 0 ? "is a time that runs backwards" : "is longer than 100 years");
+    return {};
+  }
+  const auto parsed = parse_duration(text);
+  if (!parsed) wrong(column, "is no duration", "write seconds, or for example 1h30m");
+  return parsed ? *parsed : Duration();
+}
+
+Bytes CsvRow::size(std::string_view column) {
+  const auto parsed = parse_size(text(column));
+  if (!parsed) wrong(column, "is no size", "for example 8GiB");
+  return parsed ? *parsed : Bytes();
+}
+
+std::string_view CsvRow::required(std::string_view column) {
+  if (text(column).empty()) wrong(column, "must not be empty");
+  return text(column);
+}
+
+Status each_row(const std::string& path, const std::vector<std::string>& columns,
+                const std::function<void(CsvRow&)>& row) {
+  std::ifstream in(path);
+  if (!in) return Error{Code::NotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)), ""};
+  std::string line;
+  std::size_t number = 0;
+  const auto next = [&] { return ++number, static_cast<bool>(std::getline(in, line)); };
+  if (!next()) return problem_in(path, 1, "the file is empty", "the first line has the names of the columns");
+  auto names = split(line);
+  if (!names) return problem_in(path, 1, "a quotation mark is never closed");
+  if (names->front().starts_with("\xEF\xBB\xBF")) names->front().erase(0, 3);
+  for (const std::string& column : columns)
+    if (std::ranges::find(*names, column) == names->end())
+      return problem_in(path, 1,
+                        fmt::format("the column '{}' is missing; there are {}", column, fmt::join(*names, ", ")),
+                        fmt::format("needed are {}", fmt::join(columns, ", ")));
+  CsvRow its(path, *names);
+  std::size_t rows = 0;
+  while (next()) {
+    if (line.empty() || line == "\r") continue;
+    auto fields = split(line);
+    if (!fields) return problem_in(path, number, "a quotation mark is never closed");
+    if (fields->size() != names->size())
+      return problem_in(path, number,
+                        fmt::format("{} fields, and the first line names {} columns", fields->size(), names->size()),
+                        in.eof() ? "the file may have been cut off" : "");
+    its.set(number, std::move(*fields));
+    row(its);
+    if (its.problem()) return *its.problem();
+    ++rows;
+  }
+  return rows > 0 ? Status() : problem_in(path, number, "there is no row below the names of the columns");
+}
+
+}  // namespace sublet::simulate

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of a run: waits by size, slowdown, fairness. Pure functions.
+#pragma once
+
+#include "simulate/run.h"
+
+#include <string>
+#include <vector>
+
+namespace sublet::simulate {
+
+// Of the jobs of one size.
+struct Waits {
+  std::string size;      // "up to 1/4 of a device", "2 to 8 devices", "all"
+  std::size_t jobs = 0;  // that started
+  Duration p50{}, p95{}, p99{}, most{};
+};
+
+struct Figures {
+  std::string name;  // of the setting
+  std::size_t done = 0, refused = 0, ended = 0, unfinished = 0;
+  std::vector<Waits> waits;                   // all jobs first; only sizes that occur
+  double slowdown_p50 = 0, slowdown_p95 = 0;  // (wait + run + parked) / run; a run counts as 10 s or more
+  // Jain's index of the parts of their asked byte-seconds that tenants got by the last arrival: 1 if all parts are the
+  // same (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984). One tenant: 1.
+  double jain = 1;
+  double allocated = 0;   // part of the memory, on average
+  double fragmented = 0;  // part of the memory, on average
+  Outcome outcome;
+};
+
+Figures figures_of(std::string name, const std::vector<Job>& jobs, Outcome outcome, Bytes device);
+
+}  // namespace sublet::simulate

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run of the shipped decisions in virtual time: jobs of a trace on the devices of one machine. Programs take all of
+// their leases at once, answer each order, and need the same time for each byte that moves. The same input gives the
+// same outcome.
+#pragma once
+
+#include "lease/rules.h"
+#include "simulate/trace.h"
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace sublet::simulate {
+
+struct Setting {
+  std::vector<Bytes> devices;
+  core::Rules rules;
+  std::int64_t link = 10 * GiB.count;                     // bytes in a second, out of a device or back
+  std::function<bool(std::size_t arrived)> goes_on = {};  // called now and then; false ends the run, which is partial
+};
+
+// What became of a job; the same order as the jobs.
+struct Ran {
+  enum class How { done, refused, ended, unfinished };  // ended: by the decisions, before it was done
+  How how = How::unfinished;
+  std::optional<Duration> started;  // since the start of the trace
+  std::optional<Duration> ended;
+  Duration parked{};
+  int pauses = 0;
+};
+
+// The memory at a moment: of all devices.
+struct Sample {
+  Duration at{};
+  Bytes allocated, fragmented;
+  std::size_t waiting = 0;
+};
+
+struct Outcome {
+  std::vector<Ran> jobs;
+  std::vector<Sample> samples;  // a few hundred, at equal distances
+  Bytes capacity;
+  Duration lasted{};
+  std::uint64_t events = 0;
+  int pauses = 0;
+  Bytes moved;
+  double used = 0;  // bytes that were allocated on average, by the samples
+  bool partial = false;
+};
+
+Outcome run(const std::vector<Job>& jobs, const Setting& setting);
+
+}  // namespace sublet::simulate
