@@ -93,6 +93,8 @@ struct List {
   Rows rows;
 };
 
+std::span<const List> lists();  // sorted by name
+
 // All that a file may set. The daemon's own schema is schema(); a test builds others.
 struct Schema {
   std::span<const Key> keys;

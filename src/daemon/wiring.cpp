@@ -5,6 +5,7 @@
 #include "base/number.h"
 #include "compose/protocol.h"
 #include "config/schema.h"
+#include "settings/rules_of.h"
 
 #include <fmt/format.h>
 #include <boost/asio/ip/address.hpp>

@@ -48,7 +48,7 @@ struct Rules {
   double tenant_byte_weight = 1;                      // tenants.byte_weight: of byte-seconds
   Bytes tenant_device_weight;                         // tenants.device_weight: a device-second counts as so many more
   placement::Policy placement = placement::Policy::fragmentation;  // placement.policy
-  std::optional<SafeMode> safe_mode;                  // while the daemon is in it
+  std::optional<SafeMode> safe_mode;                               // while the daemon is in it
 };
 
 // A program over its ceiling takes memory that others count on, so it gets less time to end than others.

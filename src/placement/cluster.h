@@ -42,7 +42,7 @@ class Cluster {
   double fragmented() const;  // by the mix
 
  private:
-  // What the machines offer to one kind of request: a score is computed again when its machine has changed.
+  // The scores of one kind of request: a score is computed again when its machine has changed.
   struct Scores {
     std::vector<double> of;  // by machine; NaN: the request does not fit
     std::size_t seen = 0;    // of `changes_`

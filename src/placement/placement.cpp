@@ -12,7 +12,7 @@
 namespace sublet::placement {
 namespace {
 
-// What a device that is filled up is worth beside the gradient, in parts of a device: it decides between placements
+// The worth of a device that is filled up, beside the gradient, in parts of a device. It decides between placements
 // that fragment alike, so that no order of names has to. Measured on public traces: bench/placement_bench.cpp.
 constexpr double consolidation = 0.05;
 
@@ -31,7 +31,7 @@ std::vector<std::size_t> fullest_first(const Machine& machine, const Request& re
   return devices;
 }
 
-// What is left after the request, as a part of the largest machine: devices and processors in equal parts.
+// The rest after the request, as a part of the largest machine: devices and processors in equal parts.
 double left_over(const Machine& machine, const Request& request) {
   const Amount most = machine.most > 0 ? machine.most : machine.whole * std::ssize(machine.free);
   const Amount left = machine.all_free() - request.devices * request.each;

@@ -52,8 +52,8 @@ bool fits(const Machine& machine, const Request& request);
 // The memory of the machine that the mix cannot use, in the unit of amounts.
 double fragmented(const Machine& machine, const Mix& mix);
 
-// What the mix loses of one device alone by a request that takes `taken` of its free memory, and a little for what is
-// left over. The less the better.
+// Memory of one device alone that the mix loses by a request that takes `taken` of its free memory, and a little for
+// what is left over. The less the better.
 double loss(Amount free, Amount taken, Amount whole, const Mix& mix);
 
 // Policies, best described by what they prefer.

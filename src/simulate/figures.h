@@ -9,7 +9,7 @@
 
 namespace sublet::simulate {
 
-// Of the jobs of one size.
+// Waits of the jobs of one size.
 struct Waits {
   std::string size;      // "up to 1/4 of a device", "2 to 8 devices", "all"
   std::size_t jobs = 0;  // that started

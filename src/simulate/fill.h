@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills machines with requests until nothing fits, as published comparisons of placements do. The jobs come in a random
-// order, and then random jobs again, until they have asked for `fill` times all devices. Nothing ends. What fits on no
-// machine is refused. Each placement is granted by the shipped decisions.
+// order, and then random jobs again, until they have asked for `fill` times all devices. Nothing ends. A request that
+// fits on no machine is refused. Each placement is granted by the shipped decisions.
 #pragma once
 
 #include "placement/cluster.h"

@@ -23,7 +23,7 @@ using namespace core;
 constexpr Time begin{1'600'000'000'000'000'000};
 constexpr Duration ever = std::chrono::hours(24 * 3650);  // a reading stays true
 constexpr std::size_t most_samples = 256;
-constexpr std::uint64_t told_each = 4096;  // events
+constexpr std::uint64_t told_each = 512;  // events
 
 class World {
  public:

@@ -21,7 +21,7 @@ struct Setting {
   std::function<bool(std::size_t arrived)> goes_on = {};  // called now and then; false ends the run, which is partial
 };
 
-// What became of a job; the same order as the jobs.
+// The fate of a job; the same order as the jobs.
 struct Ran {
   enum class How { done, refused, ended, unfinished };  // ended: by the decisions, before it was done
   How how = How::unfinished;

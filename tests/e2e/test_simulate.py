@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sublet simulate`: traces through the shipped decisions, without a daemon."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.keeping import SUBLET
+
+TEN = pathlib.Path(__file__).resolve().parents[2] / "docs" / "placement-ten-jobs.csv"
+TRACES = pathlib.Path(os.environ.get("SUBLET_TRACES", "/nowhere"))
+
+
+def simulate(*words, **options):
+    return subprocess.run([SUBLET, "simulate", *map(str, words)], capture_output=True, text=True, timeout=120,
+                          **options)
+
+
+def test_ten_jobs_of_the_docs_become_a_table_figures_and_a_picture(tmp_path):
+    page = tmp_path / "ten.html"
+    table = simulate("--trace", TEN, "--gpus", "2x24GiB", "--compare", "fragmentation,spread", "--html", page)
+    assert table.returncode == 0, table.stderr
+    assert "jobs done" in table.stdout and "spread" in table.stdout.splitlines()[0]
+    text = page.read_text()
+    assert "<svg" in text and "src=" not in text and "http" not in text
+    figures = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--json").stdout)
+    assert figures["jobs"] == {"done": 10, "refused": 0, "ended": 0, "unfinished": 0} and not figures["partial"]
+    assert figures["waits"][0]["size"] == "all" and figures["pauses"] > 0
+    again = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--json").stdout)
+    assert again == figures
+    rows = simulate("--trace", TEN, "--gpus", "2x24GiB", "--csv").stdout.splitlines()
+    assert rows[0].startswith("setting,seconds,allocated_bytes") and len(rows) > 50
+
+
+def test_the_configuration_counts(tmp_path):
+    file = tmp_path / "sublet.toml"
+    file.write_text("[pause]\nautomatic = false\n")
+    for words in (["--config", file], ["--set", "pause.automatic=false"]):
+        figures = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--json", *words).stdout)
+        assert figures["pauses"] == 0
+    both = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--json", "--compare", f"{file},best-fit").stdout)
+    assert [one["pauses"] > 0 for one in both["settings"]] == [False, True]
+
+
+@pytest.mark.parametrize("words, status, problem", [
+    (["--gpus", "1x24GiB"], 2, "--trace"),
+    (["--trace", TEN], 2, "--gpus says which devices"),
+    (["--trace", TEN, "--gpus", "24GiB"], 2, "'24GiB' names no devices"),
+    (["--trace", "/none.csv", "--gpus", "1x24GiB"], 1, "cannot read /none.csv"),
+    (["--trace", f"openb:{TEN}", "--nodes", TEN], 1, "the column 'cpu_milli' is missing"),
+    (["--trace", f"openb:{TEN}"], 2, "needs --nodes"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--compare", "fastest"], 78, "neither a policy nor a file"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.auto=no"], 78, "there is no such key"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.slice_overhead=7"], 78, "is not between"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--fill", "much"], 2, "--fill much"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--html", "/none/page.html"], 1, "cannot write /none/page.html"),
+])
+def test_wrong_words_are_named(words, status, problem):
+    done = simulate(*words)
+    assert (done.returncode, problem in done.stderr) == (status, True), done.stderr
+
+
+def catches_interrupts(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+    return "sublet-simulat" in status.splitlines()[0] and caught >> (signal.SIGINT - 1) & 1
+
+
+def test_ctrl_c_prints_what_there_is(tmp_path):
+    trace = tmp_path / "long.csv"
+    with open(trace, "w") as out:
+        out.write("arrives,runs,vram,user\n")
+        out.writelines(f"{i},{600 + i % 977},{1 + i % 23}GiB,u{i % 7}\n" for i in range(1_000_000))
+    with subprocess.Popen([SUBLET, "simulate", "--trace", trace, "--gpus", "4x24GiB", "--json"],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        while not catches_interrupts(run.pid):
+            assert run.poll() is None
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=300)
+    assert run.returncode == 130 and "partial" in err
+    figures = json.loads(out)
+    assert figures["partial"] and sum(figures["jobs"].values()) == 1_000_000
+
+
+@pytest.mark.skipif(not (TRACES / "openb").is_dir(), reason="SUBLET_TRACES names no folder with the public trace openb")
+def test_the_published_protocol():
+    figures = json.loads(simulate("--trace", f"openb:{TRACES}/openb/openb_pod_list_default.csv", "--nodes",
+                                  TRACES / "openb/openb_node_list_gpu_node.csv", "--fill", "1.3", "--seed", "42",
+                                  "--json").stdout)
+    assert figures["allocated_at_100"] > 94.9
