@@ -353,7 +353,7 @@ const Key* find(std::string_view name) {
 }
 
 const Schema& schema() {
-  static const Schema ours{table, lists()};
+  static const Schema ours{table, daemon_lists()};
   return ours;
 }
 

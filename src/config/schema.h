@@ -93,7 +93,7 @@ struct List {
   Rows rows;
 };
 
-std::span<const List> lists();  // sorted by name
+std::span<const List> daemon_lists();  // sorted by name
 
 // All that a file may set. The daemon's own schema is schema(); a test builds others.
 struct Schema {

@@ -62,6 +62,6 @@ constexpr List list_table[] = {
 
 }  // namespace
 
-std::span<const List> lists() { return list_table; }
+std::span<const List> daemon_lists() { return list_table; }
 
 }  // namespace sublet::config
