@@ -2,7 +2,7 @@
 // Duration of one decision while N leases wait for a thousand cards: step() for each kind of fact. The raw measure is
 // one insert and one erase in a std::map of N entries, in the same run. Both are processor times. Prints a table;
 // asserts no times.
-// step_bench [EVENTS [MOST_QUEUED [CARDS]]]
+// step_bench [EVENTS [MOST_QUEUED [CARDS [TENANTS]]]]
 #include "core/step.h"
 #include "explain/explain.h"
 #include "explain/dry_run.h"
@@ -33,6 +33,7 @@ struct Clock {
 };
 
 int cards = 1000;
+int tenants = 0;  // entries of the tree, below a hundred organisations; 0: none, so that each user is a tenant
 constexpr Bytes card_size = 80 * GiB;
 
 class Timings {
@@ -60,6 +61,7 @@ class Machine {
  public:
   explicit Machine(std::size_t queued) : queued_(queued) {
     step(snapshot());
+    if (tenants > 0) step(SetTenants{tree()});
     Timings unused;
     refill(unused);
   }
@@ -149,7 +151,7 @@ class Machine {
     Lease lease;
     lease.uid = static_cast<std::uint32_t>(1000 + random_() % 100);
     lease.user = "user" + std::to_string(lease.uid);
-    lease.tenant = lease.user;
+    lease.tenant = tenants > 0 ? "tenant" + std::to_string(random_() % static_cast<unsigned>(tenants)) : lease.user;
     lease.consumer = "consumer" + std::to_string(random_() % 50);
     lease.command = "python3 train.py --batch 64 --epochs 20";
     lease.token = "0123456789abcdef0123456789abcdef";
@@ -170,6 +172,19 @@ class Machine {
       const LeaseId id{1 + random_() % state_.leases.last_id};
       if (state_.queue.contains(id)) return id;
     }
+  }
+
+  static std::vector<Tenant> tree() {
+    std::vector<Tenant> all;
+    for (int i = 0; i < 100; ++i) all.emplace_back().name = "org" + std::to_string(i);
+    for (int i = 0; i < tenants; ++i) {
+      Tenant& tenant = all.emplace_back();
+      tenant.name = "tenant" + std::to_string(i);
+      tenant.parent = "org" + std::to_string(i % 100);
+      tenant.quota.bytes = 4 * GiB;
+      tenant.limit.bytes = 1024 * GiB;
+    }
+    return all;
   }
 
   Snapshot snapshot() {
@@ -334,6 +349,7 @@ int main(int argc, char** argv) {
   const int events = argc > 1 ? std::max(static_cast<int>(std::strtol(argv[1], nullptr, 10)), 16) : 2000;
   const std::size_t most = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 100'000;
   if (argc > 3) cards = std::max(static_cast<int>(std::strtol(argv[3], nullptr, 10)), 8);
+  if (argc > 4) tenants = static_cast<int>(std::strtol(argv[4], nullptr, 10));
   fmt::print("{:>8}  {:<32} {:>10} {:>10} {:>12}\n", "queued", "event", "p50 us", "p99 us", "p50 / map");
   for (std::size_t queued = 100; queued <= most; queued *= 10) run(queued, events);
   const auto turns = [events](const char* title, int residents, int below, Bytes ledger) {

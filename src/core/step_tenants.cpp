@@ -96,9 +96,9 @@ static bool review_share(Step& step, AccountId id) {
   while (moves_up(use, its.step)) ++its.step;
   while (moves_down(use, its.step)) --its.step;
   const Time next = next_look(step, its, use);
-  if (next != its.due) {
+  if (next < its.due) {  // a look too early changes nothing
     if (its.due != Time::never()) all.due.erase({its.due, id});
-    if (next != Time::never()) all.due.insert({next, id});
+    all.due.insert({next, id});
     its.due = next;
   }
   return before != its.step;
@@ -172,8 +172,8 @@ static Status check_bar(const Step& step, const Lease& asked, const std::optiona
 }
 
 Status check_tenant(Step& step, Lease& asked) {
-  const AccountId own = open_account(step.state, asked.tenant, asked.user, asked.uid);
   if (step.state.tenants.by_name.empty()) return {};
+  const AccountId own = open_account(step.state, asked.tenant, asked.user, asked.uid);
   const std::vector<const TenantAccount*> entries = entries_above(step.state, own);
   for (const TenantAccount* its : entries)
     if (const Status ok = check_rules(*its->entry, asked); !ok) return ok.error();

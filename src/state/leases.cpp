@@ -28,6 +28,8 @@ Bytes charged_for(const Lease& lease, const Charge& charge) {
 
 }  // namespace
 
+static void include_on_device(State& state, Device& device, const Lease& lease, const Charge& charge, int sign);
+
 const Lease* find(const State& state, LeaseId id) {
   const auto found = state.leases.by_id.find(id);
   return found == state.leases.by_id.end() ? nullptr : &found->second;
@@ -139,9 +141,13 @@ Charge* charge_at(State& state, const Lease& lease, std::string_view device) {
 
 // Adds (`sign` 1) or takes away (−1) what the lease counts for in the sums and indices of one of its devices.
 void include(State& state, Device& device, const Lease& lease, const Charge& charge, int sign) {
+  charge_tenant(state, lease, device, charged_for(lease, charge), sign);
+  include_on_device(state, device, lease, charge, sign);
+}
+
+static void include_on_device(State& state, Device& device, const Lease& lease, const Charge& charge, int sign) {
   const Bytes bytes = charged_for(lease, charge);
   device.charged += sign * bytes;
-  charge_tenant(state, lease, device, bytes, sign);
   if (charge.shrunk_from > Bytes{}) {
     Charge measured = charge;
     measured.shrunk_from = {};
@@ -219,14 +225,19 @@ void measure(State& state, const Lease& lease, Device& device, const Charge& see
   const bool shrunk = charge.shrunk_from > Bytes{} && device.read_at >= runtime.shrunk_at;
   const bool same = charge.used == seen.used && charge.untold == seen.untold && charge.measured == measured;
   if (same && !back && !shrunk) return;
-  include(state, device, lease, charge, -1);
+  const Bytes before = charged_for(lease, charge);
+  include_on_device(state, device, lease, charge, -1);
   if (back) charge.coming = {};
   if (shrunk) charge.shrunk_from = {};
   if (seen.used < charge.used || (charge.untold && !seen.untold)) runtime.used_until = device.read_at.value_or(Time{});
   charge.used = seen.used;
   charge.untold = seen.untold;
   charge.measured = measured;
-  include(state, device, lease, charge, 1);
+  include_on_device(state, device, lease, charge, 1);
+  const Bytes after = charged_for(lease, charge);
+  if (after == before) return;  // most readings change no sum of a tenant
+  charge_tenant(state, lease, device, before, -1);
+  charge_tenant(state, lease, device, after, 1);
 }
 
 void set_owner(State& state, Lease& lease, Owner owner) {

@@ -38,11 +38,16 @@ class Held {
   }
   // The amount × time in the window.
   Integral of(Time now, const Window& window) const {
-    Held copy = *this;
-    copy.count(now, window);
     Integral sum = 0;
-    for (const auto& [slot, used] : copy.used_) sum += used;
-    return sum;
+    if (window.half_life > Duration{}) {
+      for (const auto& [slot, used] : by_slot(now, window)) sum += used;
+      return sum;
+    }
+    const std::int64_t first = window.first_slot(now);
+    for (const auto& [slot, used] : used_)
+      if (slot >= first) sum += used;
+    const Time from = window.slot > Duration{} ? std::max(since_, window.start_of(first)) : since_;
+    return now > from ? sum + Integral{amount_} * (now - from).count() : sum;
   }
   // It holds nothing between these times, for example because the machine sleeps.
   void skip(Time from, Time to, const Window& window) {
