@@ -2,11 +2,12 @@
 """The tree of tenants: applied from a file, read, changed and kept; what a change means for running leases."""
 import datetime
 import json
+import re
 
 import pytest
 
 from tests.e2e.test_metrics import scrape
-from tests.support.sublet import GIB, wait_until
+from tests.support.sublet import GIB, ROOT, wait_until
 from tests.support.system import ADMINS, CAROL, DAVE, GROUP, System
 
 TREE = """
@@ -28,6 +29,8 @@ on_limit = "refuse"
 live_leases = 2
 longest_lease = "2h"
 """
+KEYS = {"name", "parent", "quota", "quota_devices", "limit", "limit_devices", "live_leases", "queued_leases",
+        "longest_lease", "on_limit", "weight", "tiers", "highest_priority", "park_share"}
 ASK = {"vram_bytes": GIB, "ttl_seconds": 600}
 ADMIN = (GROUP, ADMINS)
 
@@ -222,3 +225,17 @@ def test_only_admins_change_tenants_and_users_see_their_own(tmp_path):
         assert system.cli(DAVE, "tenant", "show", "house").returncode == 4
     finally:
         system.close()
+
+
+def test_the_commands_of_the_documentation_work(start_daemon, tmp_path):
+    daemon = start_daemon("2x4GiB")
+    text = (ROOT / "docs/tenants.md").read_text()
+    file = write(tmp_path, text.split("```toml\n# tenants.toml\n")[1].split("```")[0])
+    blocks = [block.split("```")[0] for block in text.split("```sh\n")[1:]]
+    commands = [line.split("#")[0].split()[1:] for block in blocks for line in block.splitlines()]
+    assert len(commands) > 8
+    for words in commands:
+        daemon.cli(*[file if word == "tenants.toml" else word for word in words], check=0)
+    assert list(rows(daemon)) == ["house"], "what the commands leave"
+    keys = set(re.findall(r"^\| `([^|]*) \|", text, re.M))
+    assert {word for key in keys for word in re.findall(r"[a-z_]+", key)} == KEYS
