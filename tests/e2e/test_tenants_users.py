@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants at work, with several real users on one card: limits, and a guarantee that is taken back."""
+"""Tenants at work, with several real users on one card: limits, a guarantee that is taken back, and turns."""
 import json
 
 import pytest
 
-from tests.support.sublet import GIB
+from tests.support.sublet import GIB, wait_until
 from tests.support.system import ADMINS, CAROL, DAVE, GROUP, System
 
-GAMES = 5  # an account of every Debian
+GAMES, MAN = 5, 6  # accounts of every Debian
 ADMIN = (GROUP, ADMINS)
 CONFIG = """
 [pause]
@@ -84,3 +84,21 @@ def test_a_guarantee_is_taken_back_by_pausing_a_borrower(system):
     system.cli(DAVE, "release", "more", check=None)
     ends(system, DAVE, "ours")
     system.until("borrower", "active")
+
+
+def test_three_tenants_that_want_the_whole_card_take_turns(system):
+    tags = {"a": DAVE, "b": GAMES, "c": MAN}
+    for tag, uid in tags.items():
+        system.run(uid, tag, "simgpu-load", "--alloc", "512MiB", "--seconds", "600", vram="3GiB")
+        wait_until(lambda tag=tag: system.lease(tag).get("state"), f"{tag} is there")
+    turns = []
+
+    def watch():
+        states = {row["tag"]: row["state"] for row in system.get("/v1/leases")["leases"]}
+        active = [tag for tag in tags if states.get(tag) == "active"]
+        if len(active) == 1 and turns[-1:] != active:
+            turns.extend(active)
+        return len(turns) >= 9
+    wait_until(watch, "nine turns", timeout=120)
+    counts = sorted(turns.count(tag) for tag in tags)
+    assert counts[-1] - counts[0] <= 1, turns
