@@ -117,7 +117,8 @@ void settle_undone(Step& step) {
 // The terms by which the victim is paused; null: its tier, a time slice or a request is the reason.
 static const Reclaim* reclaim_of(const Step& step, const PreemptionPlan& preemption, const Lease& victim) {
   const Lease& preemptor = *find(step.state, preemption.preemptor());
-  if (preemption.cause != Cause::reclaim || (step.rules.automatic && outranks(preemptor, victim))) return nullptr;
+  const bool by_tier = step.rules.automatic && outranks(preemptor, victim) && !is_protected(step.state, victim);
+  if (preemption.cause != Cause::reclaim || by_tier) return nullptr;
   return reclaim_for(step.state, preemptor, victim);
 }
 

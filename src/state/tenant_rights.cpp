@@ -58,7 +58,9 @@ std::optional<TenantBar> bar_by_limit(const State& state, AccountId id, const Te
   const TenantAccount& its = account(state, id);
   const auto over = [&](What what, std::int64_t used, std::int64_t asked,
                         std::int64_t most) -> std::optional<TenantBar> {
-    if (asked <= 0 || used + asked <= most || mutant(Mutant::tenants_have_no_limit)) return std::nullopt;
+    // A lease that grows into memory that it uses already needs no more, and is no less over the limit.
+    if ((asked == 0 && what == What::live) || used + asked <= most || mutant(Mutant::tenants_have_no_limit))
+      return std::nullopt;
     return TenantBar{what, id, used, asked, most, asked > most};
   };
   std::optional<TenantBar> bar;
