@@ -127,8 +127,8 @@ constexpr Line table[]{
     {[](const Config& config) { return !config.stacks.http.text.empty(); }, make_one_slot},
     {always, make_idle},
     {always, make_follow},
+    {always, make_tenants},  // its facts come before those of all others
     {always, make_maintenance},
-    {always, make_tenants},
     {always, make_events},
     {[](const Config& config) { return config.meter.enabled; }, make_meter},
 };

@@ -141,9 +141,10 @@ void Engine::adopt() {
     if (live == nullptr || live->ended()) executor_.cooperation().let_go(id);
   }
   executor_.swap().keep_all();
+  // Before all other facts: limits and devices out of service hold from the first decision on.
+  for (const core::Fact& fact : capabilities_.first_facts()) tick(fact);
   access_.tell_holders();
   executor_.ends().decide_again();
-  for (const core::Fact& fact : capabilities_.first_facts()) tick(fact);
   tick(core::Tick{});
   access_.announce_all();  // all waiting calls look at the new state
   observer_.pace(now());

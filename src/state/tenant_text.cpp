@@ -47,7 +47,7 @@ std::string bar_hint(const State& state, const Lease&, const TenantBar& bar) {
   const std::string rest = amount(bar.what, std::max<std::int64_t>(bar.most - bar.used, 0));
   const std::string tenant = account(state, bar.account).name;
   if (bar.what == TenantBar::What::live || bar.used >= bar.most)
-    return "end a lease of the tenant (`sublet ps --tenant " + tenant + "`), or ask an admin for a higher limit";
+    return "end a lease of the tenant (`sublet ps -o id,tenant,state` lists them), or ask an admin for a higher limit";
   if (bar.alone && bar.used == 0) return "ask for " + amount(bar.what, bar.most) + " or less";
   return "ask for " + rest + " or less, or end a lease of the tenant";
 }
