@@ -120,6 +120,7 @@ struct Line {
   Status (*make)(const Parts&, Made&);
 };
 constexpr Line table[]{
+    {always, make_tenants},  // its facts come before those of all others
     {[](const Config& config) { return config.guard.enabled; }, make_guard},
     {[](const Config& config) { return config.sessions.enabled; }, make_sessions},
     {[](const Config& config) { return config.enforcer.enabled; }, make_enforcer},
@@ -127,7 +128,6 @@ constexpr Line table[]{
     {[](const Config& config) { return !config.stacks.http.text.empty(); }, make_one_slot},
     {always, make_idle},
     {always, make_follow},
-    {always, make_tenants},  // its facts come before those of all others
     {always, make_maintenance},
     {always, make_events},
     {[](const Config& config) { return config.meter.enabled; }, make_meter},
