@@ -30,7 +30,7 @@ void sublet_count(int hook) {
   __atomic_fetch_add(&sublet_shard[hook], 1, __ATOMIC_RELAXED);
 }
 
-/* Without the driver's function a program would not have been linked, or would have ended at this call. */
+/* Nothing has loaded the driver. A stub of the program that would load it is hidden by our function (record 0061). */
 static int absent(void) { return CUDA_ERROR_NOT_FOUND; }
 
 void* sublet_slow(uint64_t hook) {

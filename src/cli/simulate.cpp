@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sublet simulate`: checks the flags, and has sublet-simulate, the program beside this one, carry out the order. It
 // needs no daemon.
+#include "cli/fetch.h"
 #include "cli/verb.h"
 
 #include <fmt/format.h>
@@ -65,6 +66,10 @@ Result<std::string> order_of(const Common& common, const SimulateFlags& flags) {
                     "its list of machines, with sn, cpu_milli, memory_mib and gpu");
   if (!flags.nodes.empty() && !(kind == "openb" && known))
     return usage_of("--nodes fills machines with a trace of openb only", "write --trace openb:FILE, or use --gpus");
+  if (!flags.nodes.empty() && !flags.gpus.empty())
+    return usage_of("--nodes and --gpus exclude each other", "the file of --nodes says which devices there are");
+  if (flags.nodes.empty() && (flags.fill != "1.3" || flags.seed != 42))
+    return usage_of("--fill and --seed are for --nodes only", "a run with --gpus follows the times of the trace");
   if (!flags.nodes.empty()) order["nodes"] = flags.nodes;
   else if (flags.gpus.empty()) return usage_of("--gpus says which devices there are", "for example --gpus 4x24GiB");
   else order["devices"] = flags.gpus;

@@ -186,9 +186,12 @@ const Member* place(const Contest& all, const std::vector<Member>& order, Time a
   return last;
 }
 
-// False: some of them would leave beyond what their tenants have borrowed.
-bool are_borrowed(const Contest& all, const std::vector<Victim>& victims) {
-  if (all.state.tenants.by_name.quotas() == 0 || has_guarantee(all.state, all.waiter)) return true;
+// False: some of them would leave beyond what their tenants have borrowed, for waiters outside of their guarantee.
+bool are_borrowed(const Contest& all, const std::vector<NextSlice>& slices, const std::vector<Victim>& victims) {
+  const auto guaranteed = [&all](LeaseId id) { return has_guarantee(all.state, *find(all.state, id)); };
+  const bool all_guaranteed = std::ranges::all_of(
+      slices, [&](const NextSlice& slice) { return std::ranges::all_of(slice.enters, guaranteed); });
+  if (all.state.tenants.by_name.quotas() == 0 || all_guaranteed) return true;
   Borrowed borrowed(all.state);
   return std::ranges::all_of(victims, [&](const Victim& victim) {
     const Lease& lease = *find(all.state, victim.lease);
@@ -218,7 +221,7 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
     const Member* last = place(all, order, at, slices, leave);
     if (last == nullptr) return {};
     const auto victims = as_victims(all.state, all.rules, leave, all.waiter.uid, all.group.devices, all.now);
-    fits = beyond_ledger(all.state, all.rules, all.waiter.uid, victims).empty() && are_borrowed(all, victims);
+    fits = beyond_ledger(all.state, all.rules, all.waiter.uid, victims).empty() && are_borrowed(all, slices, victims);
     if (!fits) order.erase(order.begin() + (last - order.data()));
   }
   for (NextSlice& slice : slices) {

@@ -30,9 +30,23 @@ struct Asked {
   }
 };
 
+std::vector<const DeviceFree*> fitting_of_named(const Asked& asked, std::size_t most) {
+  std::vector<const DeviceFree*> found;
+  for (const std::string& uuid : asked.lease.wanted_devices) {
+    const auto device = asked.step.state.devices.by_uuid.find(uuid);
+    if (device == asked.step.state.devices.by_uuid.end() || !device->second.indexed.room) continue;
+    const DeviceFree& room = *device->second.indexed.room;
+    if (room.free >= asked.lease.vram && asked.fits(room)) found.push_back(&room);
+  }
+  std::ranges::sort(found, [](const DeviceFree* a, const DeviceFree* b) { return *a < *b; });
+  if (found.size() > most) found.resize(most);
+  return found;
+}
+
 // Devices where all of it fits, the fullest first, and of those with the same free memory at least `alike`.
 std::vector<const DeviceFree*> fitting(const Asked& asked, std::size_t alike, std::size_t most) {
   const auto& by_free = asked.step.state.devices.by_free;
+  if (!asked.lease.wanted_devices.empty()) return fitting_of_named(asked, most);
   std::vector<const DeviceFree*> found;
   std::size_t same = 0;
   Bytes last{-1};
@@ -60,11 +74,9 @@ std::vector<const DeviceFree*> freest(const Asked& asked, std::size_t count) {
   return found;
 }
 
+// In bytes, so that devices of different sizes compare.
 double loss_on(const Asked& asked, const DeviceFree& room) {
-  const State& state = asked.step.state;
-  const Bytes whole = state.devices.by_uuid.at(room.device).reading.for_programs();
-  return placement::loss(room.free.count, asked.lease.vram.count, std::max(whole.count, std::int64_t{1}),
-                         state.learned.requests.mix());
+  return placement::loss(room.free.count, asked.lease.vram.count, 1, asked.step.state.learned.requests.mix());
 }
 
 // The one device that the policy prefers; null: it fits on none.

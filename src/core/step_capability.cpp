@@ -6,6 +6,7 @@
 #include "core/step_end.h"
 #include "core/step_grant.h"
 #include "core/step_named.h"
+#include "core/step_tenants.h"
 #include "state/reclaim.h"
 
 #include "state/format.h"
@@ -46,6 +47,12 @@ Result<LeaseId> on(Step& step, const Amend& fact) {
   if (fact.pausable.value_or(lease.pausable) != lease.pausable) changes.add("pausable", to_string(*fact.pausable));
   if (fact.tier.value_or(lease.tier) != lease.tier) changes.add("tier", to_string(*fact.tier));
   if (fact.priority.value_or(lease.priority) != lease.priority) changes.add("priority", *fact.priority);
+  if (fact.charged) {
+    Lease as = lease;
+    as.uid = fact.charged->uid, as.user = fact.charged->user, as.tenant = fact.charged->tenant;
+    as.tier = fact.tier.value_or(lease.tier), as.priority = fact.priority.value_or(lease.priority);
+    if (const Status ok = check_charged(step, lease, as); !ok) return ok.error();
+  }
   if (!changes.empty()) rank(step, lease, fact);
   if (fact.ceiling.value_or(lease.ceiling) != lease.ceiling) {
     lease.ceiling = *fact.ceiling;
@@ -170,6 +177,7 @@ void take_over(Step& step, LeaseId kept, Lease& lease) {
   unbook(step.state, *before);
   step.ended.push_back(before->id);
   reindex(step.state, step.rules, step.now);
+  place_waiters(step);  // it may have been limited by what was kept for it
   if (lease.vram > kept_bytes || devices.size() != static_cast<std::size_t>(lease.device_count)) return;
   const auto fits = [&](const std::string& uuid) {
     const auto& room = step.state.devices.by_uuid.at(uuid).indexed.room;

@@ -182,7 +182,7 @@ Result<LeaseId> on(Step& step, const Submit& fact) {
   if (const Status ok = check_form(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_size(step, asked.lease); !ok) return ok.error();
   if (const Status ok = check_tag(step, asked.lease); !ok) return ok.error();
-  if (const Status ok = check_tenant(step, asked.lease); !ok) return ok.error();
+  if (const Status ok = check_tenant(step, asked.lease, asked.successor_of); !ok) return ok.error();
   const LeaseId id = admit(step, asked);
   step.submitted = id;
   if (asked.successor_of) take_over(step, asked.successor_of, *find(step, id));

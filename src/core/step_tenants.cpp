@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -27,13 +28,6 @@ double use_by_weight(const Step& step, const TenantAccount& its) {
 }
 
 }  // namespace
-
-Result<LeaseId> on(Step& step, const SetTenants& set) {
-  set_tenants(step.state, set.tenants, set.used);
-  step.state.preemption.stale = true;
-  place_waiters(step);
-  return LeaseId{};
-}
 
 // ---------------------------------------------------------------------------------- the queue
 
@@ -58,6 +52,13 @@ static bool move_waiters_below(Step& step, AccountId id) {
        below = account(step.state, below).next_sibling)
     if (account(step.state, below).present > 0) moved |= move_waiters_below(step, below);
   return moved;
+}
+
+Result<LeaseId> on(Step& step, const SetTenants& set) {
+  set_tenants(step.state, set.tenants, set.used);
+  step.state.preemption.stale = true;
+  place_waiters(step);
+  return LeaseId{};
 }
 
 // When time alone may bring it past the next limit, at the earliest.
@@ -118,9 +119,10 @@ bool place_waiters(Step& step) {
     its.moved = false;
     const bool decides =
         its.entry != nullptr && (its.entry->quota.stated() || its.entry->limit.stated() || its.entry->live_leases);
-    if (review_share(step, id) || decides || step.state.tenants.replaced) moved |= move_waiters_below(step, id);
+    if (review_share(step, id) || decides) moved |= move_waiters_below(step, id);
   }
-  step.state.tenants.replaced = false;
+  if (!std::exchange(all.replaced, false)) return moved;
+  for (const LeaseId id : step.state.queue.in_order()) moved |= move_waiter(step, id);
   return moved;
 }
 
@@ -131,7 +133,7 @@ static Status refuse(Code code, std::string detail, std::string hint, Numbers nu
 }
 
 // Rules of a tenant that hold whatever it has now.
-static Status check_rules(const Tenant& tenant, Lease& asked) {
+static Status check_rules(const Tenant& tenant, const Lease& asked) {
   const std::string whose = "the tenant " + tenant.name;
   if (!tenant.tiers.empty() && std::ranges::find(tenant.tiers, asked.tier) == tenant.tiers.end()) {
     std::string allowed;
@@ -150,7 +152,6 @@ static Status check_rules(const Tenant& tenant, Lease& asked) {
         whose + " may have leases for at most " + format_duration(*tenant.longest_lease) + ", not for " +
             format_duration(*asked.ttl),
         "ask for a time limit of " + format_duration(*tenant.longest_lease) + " or less, and renew the lease");
-  if (tenant.longest_lease && !asked.ttl) asked.ttl = tenant.longest_lease;
   return {};
 }
 
@@ -171,13 +172,28 @@ static Status check_bar(const Step& step, const Lease& asked, const std::optiona
                 bar_text(step.state, asked, *bar), bar_hint(step.state, asked, *bar), bar_numbers(*bar));
 }
 
-Status check_tenant(Step& step, Lease& asked) {
+// The memory that is kept for the lease after the last run of its program.
+static TenantMemory kept_for(const Step& step, LeaseId successor_of, AccountId own) {
+  TenantMemory kept;
+  const Lease* before = successor_of ? find(step.state, successor_of) : nullptr;
+  if (before == nullptr || !before->kept_until || account_of(step.state, before->id) != own) return kept;
+  for (const std::string& uuid : before->devices)
+    kept += as_memory(step.state.devices.by_uuid.at(uuid), charged_on(step.state, *before, uuid));
+  return kept;
+}
+
+Status check_tenant(Step& step, Lease& asked, LeaseId successor_of) {
   if (step.state.tenants.by_name.empty()) return {};
   const AccountId own = open_account(step.state, asked.tenant, asked.user, asked.uid);
   const std::vector<const TenantAccount*> entries = entries_above(step.state, own);
-  for (const TenantAccount* its : entries)
+  std::optional<Duration> longest;
+  for (const TenantAccount* its : entries) {
     if (const Status ok = check_rules(*its->entry, asked); !ok) return ok.error();
-  if (const Status ok = check_bar(step, asked, bar_by_tenant(step.state, asked, own)); !ok) return ok.error();
+    if (const auto& most = its->entry->longest_lease) longest = std::min(longest.value_or(*most), *most);
+  }
+  if (!asked.ttl) asked.ttl = longest;
+  const auto bar = bar_by_tenant(step.state, asked, own, kept_for(step, successor_of, own));
+  if (const Status ok = check_bar(step, asked, bar); !ok) return ok.error();
   for (const TenantAccount* its : entries) {
     const int queued = its->present - its->live;
     if (its->entry->queued_leases && queued >= *its->entry->queued_leases)
@@ -186,6 +202,32 @@ Status check_tenant(Step& step, Lease& asked) {
                         std::to_string(*its->entry->queued_leases),
                     "retry when one of them has started, or withdraw one",
                     {{"queued_leases", queued}, {"limit", *its->entry->queued_leases}});
+  }
+  return {};
+}
+
+// The rules of the new tenant hold for a lease that is charged to it from now on, and its limits for what the lease
+// has. Tenants above both have it already.
+Status check_charged(Step& step, const Lease& lease, const Lease& as) {
+  if (step.state.tenants.by_name.empty() || (lease.tenant == as.tenant && lease.uid == as.uid)) return {};
+  const AccountId before = account_of(step.state, lease.id);
+  const AccountId own = open_account(step.state, as.tenant, as.user, as.uid);
+  TenantMemory has;
+  for (const std::string& uuid : lease.devices)
+    has += as_memory(step.state.devices.by_uuid.at(uuid), std::max(lease.vram, charged_on(step.state, lease, uuid)));
+  for (const TenantAccount* its : entries_above(step.state, own)) {
+    if (const Status ok = check_rules(*its->entry, as); !ok) return ok.error();
+    bool shared = false;
+    for (AccountId id = before; id != 0; id = account(step.state, id).parent) shared |= &account(step.state, id) == its;
+    const TenantAmount& limit = its->entry->limit;
+    const TenantMemory sum = its->held + its->owed + has;
+    if (shared ||
+        ((!limit.bytes || sum.bytes <= *limit.bytes) && (!limit.thousandths || sum.thousandths <= *limit.thousandths)))
+      continue;
+    return refuse(Code::Quota,
+                  "the tenant " + its->name + " holds " + format_size(its->held.bytes) + ", and cannot take over " +
+                      format_size(has.bytes) + " more within its limit",
+                  "end a lease of the tenant, or ask an admin for a higher limit");
   }
   return {};
 }

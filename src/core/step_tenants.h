@@ -9,7 +9,10 @@ namespace sublet::core {
 Result<LeaseId> on(Step& step, const SetTenants& set);
 
 // Refuses what the limits of the tenant do not allow. A lease that asks for no time limit gets that of its tenant.
-Status check_tenant(Step& step, Lease& asked);
+// `successor_of`: the lease whose kept memory it takes over.
+Status check_tenant(Step& step, Lease& asked, LeaseId successor_of = {});
+// Refuses to charge the lease to another tenant or user, as whom it is `as`.
+Status check_charged(Step& step, const Lease& lease, const Lease& as);
 // The same for a new size of a lease that waits for it already.
 Status check_growth(const Step& step, const Lease& lease);
 // The same for a new time limit.

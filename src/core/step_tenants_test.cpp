@@ -187,5 +187,76 @@ TEST(Tenants, UseCountsOverTheWindowAndARestart) {
   EXPECT_EQ(tenant_use(w.state, w.rules, "vision", w.now).bytes, use.bytes);
 }
 
+TEST(Tenants, OfWaitersHaveTheLimitsOfTheNewTree) {
+  Tenancy w({limited("x", 4 * GiB), limited("y", 4 * GiB)});
+  EXPECT_FALSE(w.ask(of({"x", 5 * GiB, 1001})).has_value()) << "its account is opened, and holds nothing";
+  w.ask_for({"y", 3 * GiB, 1002});
+  const LeaseId waits = w.ask_for({"y", 3 * GiB, 1003});
+  ASSERT_EQ(w.states(waits), "queued");
+  w.set({limited("y", 8 * GiB)});
+  w.measure();
+  EXPECT_EQ(w.states(waits), "offered");
+}
+
+TEST(Tenants, LimitsOfDevicesCountWhatMayBeGranted) {
+  Tenant half = entry("half");
+  half.limit.thousandths = 500;
+  Tenancy w({half});
+  Lease flexible = of({"half", 48 * GiB});
+  flexible.min_vram = 20 * GiB;
+  EXPECT_EQ(w.ask(flexible).error().code, Code::TooLarge) << "it would get the whole card";
+  EXPECT_EQ(w.states(w.ask_for({"half", 12 * GiB})), "active");
+
+  World unread;
+  unread.step(SetTenants{{half}, {}});
+  const LeaseId waits = unread.submit(of({"half", 12 * GiB}));
+  unread.snapshot({gpu(0, 24 * GiB)});
+  EXPECT_EQ(unread.states(waits), "offered") << "the size of the card is known by now";
+}
+
+TEST(Tenants, APausedLeaseComesBackUnderItsLimit) {
+  Tenancy w({limited("x", 10 * GiB)});
+  Lease lease = of({"x", 8 * GiB});
+  lease.cooperation = Cooperation{.way = CooperationWay::webhook, .address = "http://127.0.0.1/"};
+  const LeaseId paused = w.submit(lease);
+  ASSERT_TRUE(w.accepts(Pause{paused, 0, {PauseCauseKind::owner_request}, plenty}));
+  w.step(AttemptEvent{paused, Parked{true, {}, 8 * GiB}});
+  for (int proof = 0; proof < 2; ++proof) w.now = w.now + 20ms, w.measure();
+  ASSERT_EQ(w.states(paused), "paused");
+  const LeaseId other = w.ask_for({"x", 4 * GiB});
+  EXPECT_EQ(w.states(other), "queued") << "what is paused comes back";
+  w.set({limited("x", 1 * GiB)});
+  w.step(Resume{paused});
+  w.measure();
+  EXPECT_EQ(w.states(paused), "resuming") << "a lower limit takes nothing away";
+}
+
+TEST(Tenants, ALeaseIsNotChargedToATenantThatMayNotHaveIt) {
+  Tenant batch = limited("batch", 4 * GiB);
+  batch.tiers = {Tier::batch};
+  Tenancy w({batch, limited("small", 4 * GiB), entry("org"), limited("lab", 8 * GiB, OnLimit::queue, "org")});
+  const LeaseId stack = w.ask_for({"lab", 6 * GiB});
+  const auto move = [&](std::string tenant, Tier tier = Tier::standard) {
+    Amend amend{.lease = stack};
+    amend.tier = tier;
+    amend.charged = Charged{1001, "ben", std::move(tenant)};
+    const auto outcome = w.step(amend).outcome;
+    return outcome ? "" : std::string(to_string(outcome.error().code));
+  };
+  EXPECT_EQ(move("batch"), "Denied");
+  EXPECT_EQ(move("small"), "Quota");
+  EXPECT_EQ(w.at(stack).tenant, "lab");
+  EXPECT_EQ(move("lab"), "") << "its tenant has it already";
+  EXPECT_EQ(move("org"), "");
+}
+
+TEST(Tenants, TheLeastTimeLimitAboveHoldsForLeasesThatAskForNone) {
+  Tenant top = entry("top"), below = entry("below", "top");
+  top.longest_lease = 4h, below.longest_lease = 8h;
+  Tenancy w({top, below});
+  EXPECT_EQ(w.at(w.ask_for({"below", GiB})).ttl, 4h);
+  EXPECT_FALSE(w.ask(of({.tenant = "below", .vram = GiB, .ttl = 5h})).has_value());
+}
+
 }  // namespace
 }  // namespace sublet::core::testing

@@ -45,8 +45,7 @@ Names visible_names(const Call& call, const Tree& tree) {
     for (const auto& [name, entry] : tree.entries()) names.insert(name);
     return names;
   }
-  for (std::string& name : engine::tenants_of(call.engine.options().tenants, peer).names)
-    names.insert(std::move(name));
+  for (std::string& name : engine::tenants_of(call.engine.options().tenants, peer).names) names.insert(std::move(name));
   Names all;
   for (const std::string& name : names)
     for (std::string& above : tree.path(name)) all.insert(std::move(above));
@@ -139,7 +138,8 @@ Status check_memory(const engine::Engine& engine, const Tree& tree) {
     thousandths += 1000;
   }
   const core::TenantAmount sum = tree.guaranteed(), have{bytes, thousandths};
-  const bool fits = (!sum.bytes || *sum.bytes <= bytes) && (!sum.thousandths || *sum.thousandths <= thousandths);
+  const bool fits = (!sum.bytes || *sum.bytes <= bytes) && (!sum.thousandths || *sum.thousandths <= thousandths) &&
+                    tree.guaranteed_part(bytes, thousandths) <= 1 + 1e-9;
   if (thousandths == 0 || fits) return {};
   return Error{Code::BadRequest,
                fmt::format("the quotas add up to {}, and the devices have {} for leases", tenants::format_amount(sum),
@@ -156,9 +156,8 @@ json render_changes(const std::vector<tenants::Change>& changes) {
       fields.push_back({{"field", field.name},
                         {"before", field.before.empty() ? json(nullptr) : json(field.before)},
                         {"after", field.after.empty() ? json(nullptr) : json(field.after)}});
-    rows.push_back({{"tenant", change.tenant},
-                    {"change", tenants::to_string(change.kind)},
-                    {"fields", std::move(fields)}});
+    rows.push_back(
+        {{"tenant", change.tenant}, {"change", tenants::to_string(change.kind)}, {"fields", std::move(fields)}});
   }
   return rows;
 }
@@ -182,8 +181,8 @@ Reply change_to(Call& call, tenants::Tenants& all, Tree tree, bool dry_run) {
   if (const Status fits = check_memory(call.engine, tree); !fits) return problem(fits.error());
   json told = {{"dry_run", dry_run},
                {"changes", render_changes(tenants::changes(all.tree(), tree))},
-               {"effects", render_effects(call.engine, tenants::effects(all.tree(), tree,
-                                                                       tenants::charges(call.engine.state())))}};
+               {"effects", render_effects(call.engine,
+                                          tenants::effects(all.tree(), tree, tenants::charges(call.engine.state())))}};
   if (dry_run) return Response{200, std::move(told), {}};
   if (const Status may = call.engine.may_decide(); !may) return problem(may.error());
   all.set(std::move(tree), call.request.peer.user);
@@ -245,11 +244,11 @@ Reply delete_tenant(Call& call) {
     return problem(unknown(call.args[0], names));
   }
   if (gone.size() > 1 && !recursive->value_or(false))
-    return problem(Error{Code::InUse,
-                         fmt::format("tenant {} has {} tenants below it, for example {}", gone[0], gone.size() - 1,
-                                     gone[1]),
-                         "remove these first, or all at once: sublet tenant rm --recursive",
-                         {{"tenants", static_cast<std::int64_t>(gone.size() - 1)}}});
+    return problem(
+        Error{Code::InUse,
+              fmt::format("tenant {} has {} tenants below it, for example {}", gone[0], gone.size() - 1, gone[1]),
+              "remove these first, or all at once: sublet tenant rm --recursive",
+              {{"tenants", static_cast<std::int64_t>(gone.size() - 1)}}});
   const Names removed(gone.begin(), gone.end());
   std::vector<Tenant> entries = (*all)->tree().list();
   std::erase_if(entries, [&](const Tenant& entry) { return removed.contains(entry.name); });

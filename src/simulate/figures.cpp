@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string_view>
 
 namespace sublet::simulate {
@@ -48,7 +49,7 @@ double served_by(const Job& job, const Ran& ran, Duration at) {
   return std::clamp(seconds(until - *ran.started - ran.parked) / std::max(seconds(job.runs), 1e-9), 0.0, 1.0);
 }
 
-double jain_of(const std::vector<Job>& jobs, const Outcome& outcome) {
+std::optional<double> jain_of(const std::vector<Job>& jobs, const Outcome& outcome) {
   std::map<std::string_view, std::pair<double, double>> tenants;  // asked and got, in byte-seconds
   const Duration last = jobs.empty() ? Duration() : jobs.back().arrives;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
@@ -64,10 +65,16 @@ double jain_of(const std::vector<Job>& jobs, const Outcome& outcome) {
     const double part = its.second / its.first;
     sum += part, squares += part * part, count += 1;
   }
-  return squares > 0 ? sum * sum / (count * squares) : 1;
+  return squares > 0 ? std::optional(sum * sum / (count * squares)) : std::nullopt;
 }
 
 }  // namespace
+
+std::vector<std::string_view> all_sizes() {
+  std::vector<std::string_view> all{"all"};
+  for (const Size& size : sizes) all.push_back(size.text);
+  return all;
+}
 
 Figures figures_of(std::string name, const std::vector<Job>& jobs, Outcome outcome, Bytes device) {
   Figures all{.name = std::move(name), .waits = {}, .outcome = {}};

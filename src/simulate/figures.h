@@ -4,7 +4,9 @@
 
 #include "simulate/run.h"
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sublet::simulate {
@@ -16,14 +18,18 @@ struct Waits {
   Duration p50{}, p95{}, p99{}, most{};
 };
 
+// All texts of Waits::size, in order.
+std::vector<std::string_view> all_sizes();
+
 struct Figures {
   std::string name;  // of the setting
   std::size_t done = 0, refused = 0, ended = 0, unfinished = 0;
   std::vector<Waits> waits;                   // all jobs first; only sizes that occur
   double slowdown_p50 = 0, slowdown_p95 = 0;  // (wait + run + parked) / run; a run counts as 10 s or more
   // Jain's index of the parts of their asked byte-seconds that tenants got by the last arrival: 1 if all parts are the
-  // same (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984). One tenant: 1.
-  double jain = 1;
+  // same (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984). One tenant: 1. Unset: all
+  // jobs arrived at once.
+  std::optional<double> jain;
   double allocated = 0;   // part of the memory, on average
   double fragmented = 0;  // part of the memory, on average
   Outcome outcome;

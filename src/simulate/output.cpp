@@ -47,6 +47,15 @@ const Waits* waits_in(const Figures& all, const std::string& size) {
   return found == all.waits.end() ? nullptr : &*found;
 }
 
+// Sizes of any setting, in the order of the figures.
+std::vector<std::string> sizes_of(std::span<const Figures> all) {
+  std::vector<std::string> sizes;
+  for (const std::string_view size : all_sizes())
+    if (std::ranges::any_of(all, [size](const Figures& its) { return waits_in(its, std::string(size)) != nullptr; }))
+      sizes.emplace_back(size);
+  return sizes;
+}
+
 constexpr std::array<std::size_t, 6> loads{80, 90, 95, 100, 120, 130};
 
 template <typename Each>
@@ -73,7 +82,7 @@ Json json_of_run(const Figures& its) {
       {"waits", std::move(waits)},
       {"slowdown_p50", its.slowdown_p50},
       {"slowdown_p95", its.slowdown_p95},
-      {"jain_index", its.jain},
+      {"jain_index", its.jain ? Json(*its.jain) : Json(nullptr)},
       {"allocated_percent", 100 * its.allocated},
       {"fragmented_percent", 100 * its.fragmented},
       {"pauses", its.outcome.pauses},
@@ -107,14 +116,14 @@ std::string table_of(std::span<const Figures> all) {
   add<Figures>(rows, "  refused", all, [](const Figures& its) { return std::to_string(its.refused); });
   add<Figures>(rows, "  ended early", all, [](const Figures& its) { return std::to_string(its.ended); });
   add<Figures>(rows, "  not finished", all, [](const Figures& its) { return std::to_string(its.unfinished); });
-  for (const Waits& size : all.front().waits) {
+  for (const std::string& size : sizes_of(all)) {
     const auto wait = [&](Duration Waits::*which) {
       return [&size, which](const Figures& its) {
-        const Waits* waits = waits_in(its, size.size);
+        const Waits* waits = waits_in(its, size);
         return waits == nullptr ? "-" : format_duration(waits->*which);
       };
     };
-    add<Figures>(rows, fmt::format("wait, {} ({})", size.size, size.jobs), all, wait(&Waits::p50));
+    add<Figures>(rows, "wait, " + size, all, wait(&Waits::p50));
     add<Figures>(rows, "  p95", all, wait(&Waits::p95));
     add<Figures>(rows, "  p99", all, wait(&Waits::p99));
   }
@@ -122,7 +131,7 @@ std::string table_of(std::span<const Figures> all) {
                [](const Figures& its) { return fmt::format("{:.2f}", its.slowdown_p50); });
   add<Figures>(rows, "  p95", all, [](const Figures& its) { return fmt::format("{:.2f}", its.slowdown_p95); });
   add<Figures>(rows, "Jain's index of tenants", all,
-               [](const Figures& its) { return fmt::format("{:.3f}", its.jain); });
+               [](const Figures& its) { return its.jain ? fmt::format("{:.3f}", *its.jain) : "-"; });
   add<Figures>(rows, "memory allocated", all, [](const Figures& its) { return percent(its.allocated); });
   add<Figures>(rows, "  fragmented", all, [](const Figures& its) { return percent(its.fragmented); });
   add<Figures>(rows, "pauses", all, [](const Figures& its) { return std::to_string(its.outcome.pauses); });

@@ -52,6 +52,7 @@ class World {
   void submit(std::size_t job);
   void handle(const Event& event);
   void note(const Lease& lease);
+  void count_use();
   void order(LeaseId lease);
   void claim();
   void measure();
@@ -70,6 +71,9 @@ class World {
   std::unordered_map<LeaseId, Program> programs_;
   std::vector<LeaseId> offers_;
   std::unordered_map<std::string, std::uint32_t> uids_;
+  std::unordered_map<LeaseId, Bytes> reserved_;
+  Bytes allocated_;
+  Time used_at_ = begin;
   placement::Mix mix_;
   Duration interval_ = std::chrono::seconds(1);
   Time sampled_at_ = begin;
@@ -122,8 +126,8 @@ Outcome World::play() {
   sample_until(now_);
   outcome_.lasted = now_ - begin;
   outcome_.events = state_.steps;
-  for (const Sample& its : outcome_.samples)
-    outcome_.used += static_cast<double>(its.allocated.count) / static_cast<double>(outcome_.samples.size());
+  count_use();
+  if (now_ > begin) outcome_.used /= static_cast<double>((now_ - begin).count());
   return std::move(outcome_);
 }
 
@@ -193,7 +197,18 @@ void World::handle(const Event& event) {
   }
 }
 
+// The memory was allocated as it is now since the last change.
+void World::count_use() {
+  outcome_.used += static_cast<double>(allocated_.count) * static_cast<double>((now_ - used_at_).count());
+  used_at_ = now_;
+}
+
 void World::note(const Lease& lease) {
+  count_use();
+  Bytes& reserved = reserved_[lease.id];
+  allocated_ += lease.reserved() - reserved;
+  reserved = lease.reserved();
+  if (lease.ended()) reserved_.erase(lease.id);
   const auto found = programs_.find(lease.id);
   if (found == programs_.end()) return;
   Program& program = found->second;

@@ -46,7 +46,7 @@ struct Outcome {
   std::uint64_t events = 0;
   int pauses = 0;
   Bytes moved;
-  double used = 0;  // bytes that were allocated on average, by the samples
+  double used = 0;  // bytes that were allocated, on average over the run
   bool partial = false;
 };
 

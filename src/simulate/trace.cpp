@@ -107,7 +107,7 @@ Result<std::vector<Node>> read_nodes(const std::string& path) {
   const Status read = each_row(path, {"sn", "cpu_milli", "memory_mib", "gpu"}, [&nodes](CsvRow& row) {
     Node& node = nodes.emplace_back();
     node.name = row.required("sn");
-    node.devices = static_cast<int>(row.number("gpu", 1, most_devices));
+    node.devices = static_cast<int>(row.number("gpu", 0, most_devices));
     node.each = 1000 * thousandth;
     node.cpu = row.number("cpu_milli", 0, most_milli);
     node.memory = row.number("memory_mib", 0, most_milli);

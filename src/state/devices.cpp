@@ -161,6 +161,7 @@ void reindex(State& state, Device& device, const Rules& rules, Time now) {
   if (capacity == indexed.capacity) return;
   if (indexed.capacity) state.devices.capacities.erase({*indexed.capacity, uuid});
   state.devices.capacities.insert({capacity, uuid});
+  state.tenants.replaced = true;  // waiters count by another part of a device
   indexed.capacity = capacity;
 }
 

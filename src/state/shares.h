@@ -91,8 +91,9 @@ class Held {
     since_ = now;
   }
   void add(std::int64_t slot, Integral use) {
-    if (used_.empty() || used_.back().first < slot) used_.emplace_back(slot, use);
-    else std::ranges::find(used_, slot, [](const auto& entry) { return entry.first; })->second += use;
+    const auto at = std::ranges::lower_bound(used_, slot, {}, [](const auto& entry) { return entry.first; });
+    if (at != used_.end() && at->first == slot) at->second += use;
+    else used_.insert(at, {slot, use});
   }
 
   std::int64_t amount_ = 0;                              // held since `since_`

@@ -26,16 +26,16 @@ bool fits(const Left& left, const TenantMemory& need) {
   return (!left.bytes || need.bytes <= *left.bytes) && (!left.thousandths || need.thousandths <= *left.thousandths);
 }
 
-// The smallest device that can take it: there it takes the largest part.
-const Device* smallest_for(const State& state, const Lease& lease, Bytes bytes) {
+// The device where a size takes the largest part of those that can have at least `least`. Null: none is known.
+const Device* smallest_for(const State& state, const Lease& lease, Bytes least) {
   const Device* smallest = nullptr;
   for (const std::string& uuid : lease.wanted_devices) {
     const auto device = state.devices.by_uuid.find(uuid);
-    if (device == state.devices.by_uuid.end() || device->second.reading.total < bytes) continue;
+    if (device == state.devices.by_uuid.end() || device->second.reading.total < least) continue;
     if (smallest == nullptr || device->second.reading.total < smallest->reading.total) smallest = &device->second;
   }
   if (!lease.wanted_devices.empty()) return smallest;
-  const auto first = state.devices.capacities.lower_bound({bytes, ""});
+  const auto first = state.devices.capacities.lower_bound({least, ""});
   return first == state.devices.capacities.end() ? nullptr : &state.devices.by_uuid.at(first->second);
 }
 
@@ -61,14 +61,27 @@ std::optional<TenantBar> bar_by_limit(const State& state, AccountId id, const Te
     // A lease that grows into memory that it uses already needs no more, and is no less over the limit.
     if ((asked == 0 && what == What::live) || used + asked <= most || mutant(Mutant::tenants_have_no_limit))
       return std::nullopt;
-    return TenantBar{what, id, used, asked, most, asked > most};
+    const bool unknown = what == What::devices && state.devices.capacities.empty();
+    return TenantBar{what, id, used, asked, most, asked > most && !unknown};
   };
-  std::optional<TenantBar> bar;
   const TenantAmount& limit = its.entry->limit;
-  if (limit.bytes) bar = over(What::bytes, its.held.bytes.count, need.bytes.count, limit.bytes->count);
-  if (!bar && limit.thousandths) bar = over(What::devices, its.held.thousandths, need.thousandths, *limit.thousandths);
+  const TenantMemory held = its.held + its.owed;  // what is paused comes back
+  std::optional<TenantBar> bar;
+  if (limit.bytes) bar = over(What::bytes, held.bytes.count, need.bytes.count, limit.bytes->count);
+  if (limit.thousandths) {
+    const auto devices = over(What::devices, held.thousandths, need.thousandths, *limit.thousandths);
+    if (devices && (!bar || (devices->alone && !bar->alone))) bar = devices;
+  }
   if (!bar && its.entry->live_leases) bar = over(What::live, its.live, leases, *its.entry->live_leases);
   return bar;
+}
+
+// The bar that is told where several are met: one that the request exceeds alone, then one that refuses.
+bool is_worse(const State& state, const TenantBar& a, const TenantBar& b) {
+  const auto refuses = [&state](const TenantBar& bar) {
+    return account(state, bar.account).entry->on_limit == OnLimit::refuse;
+  };
+  return a.alone != b.alone ? a.alone : refuses(a) && !refuses(b);
 }
 
 }  // namespace
@@ -82,8 +95,11 @@ TenantMemory memory_needed(const State& state, const Lease& lease, bool whole) {
   }
   const Bytes each = whole ? lease.vram : lease.least();
   need.bytes = lease.device_count * each;
-  if (const Device* device = smallest_for(state, lease, each))
-    need.thousandths = lease.device_count * as_memory(*device, each).thousandths;
+  // It may be granted anything from its least size on. Before the first reading it counts as whole devices.
+  const Device* device = smallest_for(state, lease, lease.least());
+  const std::int64_t part =
+      device == nullptr ? 1000 : as_memory(*device, std::min(each, device->reading.total)).thousandths;
+  need.thousandths = lease.device_count * part;
   return need;
 }
 
@@ -116,16 +132,17 @@ std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease) {
   return bar_by_tenant(state, lease, account_of(state, lease.id));
 }
 
-std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease, AccountId own) {
-  if (state.tenants.by_name.empty()) return std::nullopt;
+std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease, AccountId own,
+                                       const TenantMemory& spare) {
+  if (state.tenants.by_name.empty() || lease.parking) return std::nullopt;  // a paused lease has its place already
   std::optional<TenantMemory> need;
   std::optional<TenantBar> bar;
   for (AccountId id = own; id != 0; id = account(state, id).parent) {
     const Tenant* entry = account(state, id).entry;
     if (entry == nullptr || (!entry->limit.stated() && !entry->live_leases)) continue;
-    if (!need) need = memory_needed(state, lease, true);
+    if (!need) need = memory_needed(state, lease, true) + -1 * spare;
     const auto its = bar_by_limit(state, id, *need, lease.waits_in_place() ? 0 : 1);
-    if (its && (!bar || (its->alone && !bar->alone))) bar = its;
+    if (its && (!bar || is_worse(state, *its, *bar))) bar = its;
   }
   const AccountId guarantor = account(state, own).guarantor;
   if (bar || !is_unpausable(lease) || !others_have_quotas(state, own) || is_guaranteed_by(state, lease, guarantor, {}))

@@ -29,9 +29,11 @@ TenantMemory memory_needed(const State& state, const Lease& lease, bool whole);
 bool is_guaranteed(const State& state, const Lease& lease, const TenantMemory& beside = {});
 // True if the waiter is, beside the leases before it for which a plan frees memory of the same quota.
 bool is_within_quota(const State& state, const Lease& lease);
-// The limit that keeps the waiter from memory; nothing: none. `own`: the account of a lease that is only asked for.
+// The limit that keeps the waiter from memory; nothing: none. `own`: the account of a lease that is only asked for;
+// `spare`: memory of that account that it takes over.
 std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease);
-std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease, AccountId own);
+std::optional<TenantBar> bar_by_tenant(const State& state, const Lease& lease, AccountId own,
+                                       const TenantMemory& spare = {});
 // The place of a waiter by its tenant.
 TenantPlace place_by_tenant(const State& state, const Lease& lease);
 

@@ -13,13 +13,19 @@ TenantTree::TenantTree(const std::vector<Tenant>& tenants) {
   for (const Tenant& tenant : tenants) {
     if (!tenant.quota.stated()) continue;
     ++all->quotas;
-    auto above = all->entries.find(tenant.parent);
-    while (above != all->entries.end() && !above->second.quota.stated())
-      above = all->entries.find(above->second.parent);
-    if (above == all->entries.end()) continue;
-    TenantAmount& kept = all->kept[above->first];
-    if (tenant.quota.bytes) kept.bytes = kept.bytes.value_or(Bytes{}) + *tenant.quota.bytes;
-    if (tenant.quota.thousandths) kept.thousandths = kept.thousandths.value_or(0) + *tenant.quota.thousandths;
+    // Each measure is kept out of the next quota above that states it.
+    const auto next_above = [&](const auto& states) {
+      auto above = all->entries.find(tenant.parent);
+      while (above != all->entries.end() && !states(above->second.quota))
+        above = all->entries.find(above->second.parent);
+      return above == all->entries.end() ? nullptr : &all->kept[above->first];
+    };
+    if (tenant.quota.bytes)
+      if (TenantAmount* kept = next_above([](const TenantAmount& quota) { return quota.bytes.has_value(); }))
+        kept->bytes = kept->bytes.value_or(Bytes{}) + *tenant.quota.bytes;
+    if (tenant.quota.thousandths)
+      if (TenantAmount* kept = next_above([](const TenantAmount& quota) { return quota.thousandths.has_value(); }))
+        kept->thousandths = kept->thousandths.value_or(0) + *tenant.quota.thousandths;
   }
   all_ = std::move(all);
 }
@@ -89,10 +95,13 @@ static void mark_moved(Tenants& all, AccountId id) {
 void charge_tenant(State& state, const Lease& lease, const Device& device, Bytes bytes, int sign) {
   Tenants& all = state.tenants;
   const TenantMemory change = sign * as_memory(device, bytes);
+  const Bytes away = lease.state == LeaseState::paused ? std::max(lease.vram - bytes, Bytes{}) : Bytes{};
+  const TenantMemory owed = sign * as_memory(device, away);
   const bool counts = lease.reserves() && lease.devices.front() == device.reading.uuid;
   const AccountId own = account_of(state, lease.id);
   for (AccountId id = own; id != 0; id = all.accounts[id].parent) {
     all.accounts[id].held += change;
+    all.accounts[id].owed += owed;
     if (counts) all.accounts[id].live += sign;
     mark_moved(all, id);
   }
@@ -174,8 +183,10 @@ TenantStanding tenant_standing(const State& state, std::string_view name) {
   const TenantAccount& its = account(state, id->second);
   TenantStanding standing{its.held.bytes, static_cast<int>(its.held.thousandths), {}, its.live, its.present - its.live,
                           its.parked};
-  if (its.entry != nullptr && its.entry->quota.bytes)
-    standing.borrowed = std::max(standing.bytes - *its.entry->quota.bytes, Bytes{});
+  const Bytes quota = its.entry == nullptr ? Bytes{} : its.entry->quota.bytes.value_or(Bytes{});
+  const bool own = its.guarantor == id->second && its.entry->quota.bytes;
+  if (own) standing.borrowed = std::max(its.covered.bytes - (quota - its.kept.bytes.value_or(Bytes{})), Bytes{});
+  else if (its.guarantor == 0 && state.tenants.by_name.quotas() > 0) standing.borrowed = its.held.bytes;
   return standing;
 }
 

@@ -84,6 +84,7 @@ struct TenantAccount {
   int live = 0;                   // leases that reserve memory
   Bytes parked;                   // in the park ledger
   TenantMemory covered;           // as a guarantor: charged for the leases for which its quota holds
+  TenantMemory owed;              // that paused leases will hold again, beyond what they are charged
   TenantMemory leaving;           // the part of `covered` that pausing leases give back
   TenantAmount kept;              // see TenantTree
   Held bytes_used, devices_used;  // over time
@@ -98,14 +99,14 @@ struct Tenants {
   std::unordered_map<std::string, AccountId, NameHash> ids;  // of the accounts, by name
   std::vector<AccountId> moved;              // accounts whose sums changed since the waiters were placed last
   std::set<std::pair<Time, AccountId>> due;  // accounts whose step may change by time alone
-  bool replaced = false;                     // the tree changed since then
+  bool replaced = false;                     // the tree, or the size of a device, changed since then
 };
 
 // The present standing of a tenant, with all tenants below it.
 struct TenantStanding {
   Bytes bytes;               // charged on all devices
   int thousandths = 0;       // of devices
-  Bytes borrowed;            // the part of `bytes` beyond its quota; 0 without a quota
+  Bytes borrowed;            // held by its leases beyond its quota, or without one while others have quotas
   int live = 0, queued = 0;  // leases that reserve memory, and that wait for their first grant or are held back
   Bytes parked;              // in the park ledger
 };

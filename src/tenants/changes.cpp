@@ -33,7 +33,7 @@ std::string text_in(const Fields& fields, std::string_view name) {
 }
 
 Change compare(const std::string& name, const Tenant* before, const Tenant* after) {
-  Change change{before == nullptr ? Change::Kind::added
+  Change change{before == nullptr  ? Change::Kind::added
                 : after == nullptr ? Change::Kind::removed
                                    : Change::Kind::changed,
                 name,

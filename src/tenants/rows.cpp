@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace sublet::tenants {
 namespace {
@@ -144,20 +145,32 @@ Result<Tenant> tenant_from(const store::CapabilityRow& row) {
 }
 
 store::CapabilityRow to_row(const StoredUse& stored) {
-  const auto& [use, held] = stored;
+  const auto& [use, held, slot] = stored;
   if (use.bytes.empty() && use.devices.empty() && held == core::TenantMemory())
     return {std::string(use_row_kind), use.tenant, {}};
   const json data{{"at", use.at.ns},
                   {"bytes", slots_json(use.bytes)},
                   {"devices", slots_json(use.devices)},
                   {"held_bytes", held.bytes.count},
-                  {"held_thousandths", held.thousandths}};
+                  {"held_thousandths", held.thousandths},
+                  {"slot", slot.count()}};
   return {std::string(use_row_kind), use.tenant, data.dump()};
+}
+
+// Use in slots of another length counts in the new slot in which its own began, and use without slots in the last one.
+static Slots in_slots_of(const core::Window& window, const StoredUse& stored, const Slots& slots) {
+  if (window.slot == stored.slot) return slots;
+  std::map<std::int64_t, core::Integral> sums;
+  for (const auto& [slot, use] : slots) {
+    const Time began = stored.slot > Duration{} ? Time{slot * stored.slot.count()} : stored.use.at;
+    sums[window.slot_of(std::min(began, stored.use.at))] += use;
+  }
+  return {sums.begin(), sums.end()};
 }
 
 TenantUse up_to(Time now, const StoredUse& stored, const core::Window& window) {
   const auto extended = [&](const Slots& slots, std::int64_t amount) {
-    core::Held held = core::Held::restored(stored.use.at, slots);
+    core::Held held = core::Held::restored(stored.use.at, in_slots_of(window, stored, slots));
     held.hold(amount, stored.use.at, window);
     return held.by_slot(now, window);
   };
@@ -171,6 +184,7 @@ Result<StoredUse> use_from(const store::CapabilityRow& row) {
   StoredUse stored{.use = {.tenant = row.key, .at = {}, .bytes = {}, .devices = {}}, .held = {}};
   TenantUse& use = stored.use;
   use.at = Time{fields.number("at").value_or(0)};
+  stored.slot = Duration(fields.number("slot").value_or(0));
   use.bytes = slots_from(fields, "bytes");
   use.devices = slots_from(fields, "devices");
   stored.held = {Bytes{fields.number("held_bytes").value_or(0)}, fields.number("held_thousandths").value_or(0)};

@@ -19,6 +19,7 @@ store::CapabilityRow to_row(const core::Tenant& tenant);
 struct StoredUse {
   core::TenantUse use;
   core::TenantMemory held;
+  Duration slot{};  // length of the slots of `use`; 0: it has none
   bool operator==(const StoredUse&) const = default;
 };
 store::CapabilityRow to_row(const StoredUse& stored);  // without data if nothing counts any more

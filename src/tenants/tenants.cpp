@@ -49,7 +49,7 @@ Tenants::Tenants(engine::Engine& engine)
       uses_(engine, "", [this](const std::string& name) {
         const core::TenantMemory* held = held_by(engine_.state(), name);
         return to_row(StoredUse{core::tenant_use(engine_.state(), engine_.rules(), name, engine_.now()),
-                                held == nullptr ? core::TenantMemory() : *held});
+                                held == nullptr ? core::TenantMemory() : *held, core::window_of(engine_.rules()).slot});
       }) {}
 
 void Tenants::set(Tree tree, const std::string& by) {

@@ -57,10 +57,10 @@ class Tenants final : public engine::Capability {
 
   engine::Engine& engine_;
   Tree tree_, in_force_;
-  TenantAmount guaranteed_;                 // of `tree_`
-  engine::Records<std::string> rows_;       // entries by name
-  engine::Records<std::string> uses_;       // uses by the name of the account
-  std::vector<core::TenantUse> loaded_;     // uses for the core, until it has them
+  TenantAmount guaranteed_;                                      // of `tree_`
+  engine::Records<std::string> rows_;                            // entries by name
+  engine::Records<std::string> uses_;                            // uses by the name of the account
+  std::vector<core::TenantUse> loaded_;                          // uses for the core, until it has them
   std::map<std::string, core::TenantMemory, std::less<>> held_;  // by account: when its use was stored last
   std::map<LeaseId, Time> unserved_;
   std::optional<Memory> memory_;  // as of the last reading

@@ -21,8 +21,7 @@ Result<Index> index_of(const std::vector<Tenant>& entries) {
   Index index;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto [first, fresh] = index.emplace(entries[i].name, i);
-    if (!fresh)
-      return wrong(i, fmt::format("tenant {} is given twice", entries[i].name), "give each tenant one entry");
+    if (!fresh) return wrong(i, fmt::format("tenant {} is given twice", entries[i].name), "give each tenant one entry");
   }
   return index;
 }
@@ -34,8 +33,9 @@ Status check_parents(const std::vector<Tenant>& entries, const Index& index) {
     std::vector<std::string> path{entries[i].name};
     for (std::string parent = entries[i].parent; !parent.empty(); parent = entries[index.at(parent)].parent) {
       if (!index.contains(parent))
-        return wrong(i, fmt::format("the parent of tenant {}, {}, has no entry{}", path.back(), printable(parent),
-                                    did_you_mean(parent, names)),
+        return wrong(i,
+                     fmt::format("the parent of tenant {}, {}, has no entry{}", path.back(), printable(parent),
+                                 did_you_mean(parent, names)),
                      "give the parent an entry, or leave `parent` out");
       path.push_back(parent);
       if (std::ranges::count(path, parent) > 1)
@@ -77,16 +77,15 @@ struct Guaranteed {
 Error too_much(std::size_t entry, const Measure& measure, const Tenant& above, const char* what, std::int64_t most,
                const Guaranteed& below) {
   constexpr std::size_t shown = 5;
-  std::string names = fmt::format("{}", fmt::join(below.of.begin(),
-                                                  below.of.begin() + static_cast<std::ptrdiff_t>(
-                                                                         std::min(shown, below.of.size())),
-                                                  ", "));
+  std::string names = fmt::format(
+      "{}", fmt::join(below.of.begin(),
+                      below.of.begin() + static_cast<std::ptrdiff_t>(std::min(shown, below.of.size())), ", "));
   if (below.of.size() > shown) names += fmt::format(" and {} others", below.of.size() - shown);
-  return wrong(entry,
-               fmt::format("the quotas below tenant {} add up to {} ({}), and its {} is {}", above.name,
-                           measure.text(below.sum), names, what, measure.text(most)),
-               fmt::format("lower these quotas, or raise the {} of {} to {}", what, above.name,
-                           measure.text(below.sum)));
+  return wrong(
+      entry,
+      fmt::format("the quotas below tenant {} add up to {} ({}), and its {} is {}", above.name, measure.text(below.sum),
+                  names, what, measure.text(most)),
+      fmt::format("lower these quotas, or raise the {} of {} to {}", what, above.name, measure.text(below.sum)));
 }
 
 Result<Guaranteed> check_quotas(const std::vector<Tenant>& entries, const Index& index, const Tree::Children& children,
@@ -125,8 +124,10 @@ Tree::Children children_of(const auto& entries) {
 
 Result<Tree> Tree::from(const std::vector<Tenant>& entries) {
   if (entries.size() > most_tenants)
-    return Error{Code::BadRequest, fmt::format("{} tenants are more than {}", entries.size(), most_tenants),
-                 "give fewer tenants", {{"limit", static_cast<std::int64_t>(most_tenants)}}};
+    return Error{Code::BadRequest,
+                 fmt::format("{} tenants are more than {}", entries.size(), most_tenants),
+                 "give fewer tenants",
+                 {{"limit", static_cast<std::int64_t>(most_tenants)}}};
   const auto index = index_of(entries);
   if (!index) return index.error();
   if (const Status parents = check_parents(entries, *index); !parents) return parents.error();
@@ -186,18 +187,40 @@ std::vector<Tenant> Tree::list() const {
   return all;
 }
 
+// The quota of the entry as far as no quota above states the same measure.
+TenantAmount Tree::own_quota(const std::string& name) const {
+  const std::vector<std::string> above = path(name);
+  const auto covered = [&](auto part) {
+    return std::any_of(above.begin() + 1, above.end(),
+                       [&](const std::string& parent) { return (find(parent)->quota.*part).has_value(); });
+  };
+  TenantAmount quota = find(name)->quota;
+  if (quota.bytes && covered(&TenantAmount::bytes)) quota.bytes.reset();
+  if (quota.thousandths && covered(&TenantAmount::thousandths)) quota.thousandths.reset();
+  return quota;
+}
+
 TenantAmount Tree::guaranteed() const {
   TenantAmount sum;
   for (const auto& [name, entry] : entries_) {
+    const TenantAmount quota = own_quota(name);
+    if (quota.bytes) sum.bytes = sum.bytes.value_or(Bytes{}) + *quota.bytes;
+    if (quota.thousandths) sum.thousandths = sum.thousandths.value_or(0) + *quota.thousandths;
+  }
+  return sum;
+}
+
+double Tree::guaranteed_part(Bytes bytes, int thousandths) const {
+  double sum = 0;
+  for (const auto& [name, entry] : entries_) {
     const std::vector<std::string> above = path(name);
-    const auto covered = [&](auto part) {
-      return std::any_of(above.begin() + 1, above.end(),
-                         [&](const std::string& parent) { return (find(parent)->quota.*part).has_value(); });
-    };
-    if (entry.quota.bytes && !covered(&TenantAmount::bytes))
-      sum.bytes = sum.bytes.value_or(Bytes{}) + *entry.quota.bytes;
-    if (entry.quota.thousandths && !covered(&TenantAmount::thousandths))
-      sum.thousandths = sum.thousandths.value_or(0) + *entry.quota.thousandths;
+    const bool inside = std::any_of(above.begin() + 1, above.end(),
+                                    [&](const std::string& parent) { return find(parent)->quota.stated(); });
+    if (inside) continue;
+    const TenantAmount& quota = entry.quota;
+    const auto part = [](double of, double all) { return all > 0 ? of / all : 0; };
+    sum += std::max(part(static_cast<double>(quota.bytes.value_or(Bytes{}).count), static_cast<double>(bytes.count)),
+                    part(quota.thousandths.value_or(0), thousandths));
   }
   return sum;
 }

@@ -43,10 +43,13 @@ class Tree {
   std::vector<Tenant> list() const;                             // each parent before its children, which are by name
   // The quotas of the entries that have none above them.
   TenantAmount guaranteed() const;
+  // The part of so much memory that the first quotas of all branches take, by the larger measure of each.
+  double guaranteed_part(Bytes bytes, int thousandths) const;
   // The same tree with quotas that fit this memory: each is cut by the same part.
   Tree scaled_to(Bytes bytes, int thousandths) const;
 
  private:
+  TenantAmount own_quota(const std::string& name) const;
   std::map<std::string, Tenant, std::less<>> entries_;
 };
 

@@ -24,19 +24,24 @@ TEST(Tree, RefusesWhatIsWrongWithTheEntry) {
     const char* text;
   } cases[] = {
       {{tenant("a"), tenant("b"), tenant("a")}, 2, "tenant a is given twice"},
-      {{tenant("vision"), tenant("b", "visoin")}, 1,
+      {{tenant("vision"), tenant("b", "visoin")},
+       1,
        "the parent of tenant b, visoin, has no entry – did you mean 'vision'?"},
       {{tenant("a", "b"), tenant("b", "a")}, 0, "the parents of tenant a are a cycle: a -> b -> a"},
       {{tenant("a", "a")}, 0, "the parents of tenant a are a cycle: a -> a"},
-      {{tenant("a"), tenant("b", "a"), tenant("c", "b"), tenant("d", "c"), tenant("e", "d")}, 4,
+      {{tenant("a"), tenant("b", "a"), tenant("c", "b"), tenant("d", "c"), tenant("e", "d")},
+       4,
        "tenant e is on level 5: e -> d -> c -> b -> a"},
       {{tenant("a", "", gib(6), gib(4))}, 0, "the quota of tenant a, 6.0 GiB, is more than its limit, 4.0 GiB"},
-      {{tenant("a", "", gib(4)), tenant("b", "a", gib(3)), tenant("c", "a", gib(2))}, 0,
+      {{tenant("a", "", gib(4)), tenant("b", "a", gib(3)), tenant("c", "a", gib(2))},
+       0,
        "the quotas below tenant a add up to 5.0 GiB (b, c), and its quota is 4.0 GiB"},
-      {{tenant("a", "", {}, gib(4)), tenant("b", "a", gib(5))}, 0,
+      {{tenant("a", "", {}, gib(4)), tenant("b", "a", gib(5))},
+       0,
        "the quotas below tenant a add up to 5.0 GiB (b), and its limit is 4.0 GiB"},
       // A tenant without a quota hands those below it on.
-      {{tenant("a", "", devices(1500)), tenant("b", "a"), tenant("c", "b", devices(2000))}, 0,
+      {{tenant("a", "", devices(1500)), tenant("b", "a"), tenant("c", "b", devices(2000))},
+       0,
        "the quotas below tenant a add up to 2 devices (c), and its quota is 1.5 devices"},
   };
   for (const auto& [entries, entry, text] : cases) {
@@ -76,6 +81,7 @@ TEST(Tree, TenThousandTenantsAreChecked) {
   for (int i = 0; i < 10'000; ++i) entries.push_back(tenant("t" + std::to_string(i), "top", gib(1)));
   const Tree all = tree(entries);
   EXPECT_EQ(all.guaranteed(), gib(10'000));
+  EXPECT_DOUBLE_EQ(tree({tenant("a", "", gib(12)), tenant("b", "", devices(1000))}).guaranteed_part(24 * GiB, 2000), 1);
   EXPECT_EQ(changes(Tree(), all).size(), entries.size());
   entries.back().quota = gib(2);
   EXPECT_FALSE(Tree::from(entries).has_value());
@@ -152,6 +158,10 @@ TEST(Rows, MemoryThatIsHeldCountsUntilTheDaemonIsBack) {
   EXPECT_EQ(use.bytes, (std::vector<std::pair<std::int64_t, core::Integral>>{{0, 5 + 10 * (hour / 2)}, {1, 70}}));
   EXPECT_TRUE(use.devices.empty());
   EXPECT_TRUE(up_to(Time{9 * hour}, {stored.use, {}}, hours).bytes.empty()) << "it has left the window";
+  const StoredUse old{{"vision", Time{9 * hour}, {{7, 5}, {8, 6}, {9, 1}}, {}}, {}, std::chrono::hours(1)};
+  using Slots = std::vector<std::pair<std::int64_t, core::Integral>>;
+  EXPECT_EQ(up_to(Time{9 * hour}, old, {std::chrono::hours(2), 2}).bytes, (Slots{{3, 5}, {4, 7}})) << "longer slots";
+  EXPECT_EQ(up_to(Time{9 * hour}, old, {std::chrono::minutes(30), 4}).bytes, (Slots{{16, 6}, {18, 1}})) << "shorter";
 }
 
 }  // namespace
