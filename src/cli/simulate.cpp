@@ -115,8 +115,8 @@ Action add_simulate(Command command, Common& common) {
   command.footer(
       "Runs the decisions of the daemon on jobs of a trace, in virtual time and without\n"
       "a daemon. A CSV file needs the columns arrives, runs and vram, and may have\n"
-      "devices, user, tenant, tier, priority, pausable and name. Ctrl-C prints what there\n"
-      "is so far. See docs/placement.md.");
+      "devices, user, tenant, tier, priority, pausable and name. Ctrl-C prints the\n"
+      "result so far. See docs/placement.md.");
   return [&common, flags] { return simulate(common, *flags); };
 }
 

@@ -44,7 +44,7 @@ Status check_swap(const Rules& rules, const Lease& lease, const HostMemory& host
 
 Status check_host(const State& state, const Rules& rules, const Lease& lease, const HostMemory& host) {
   if (const Status may = check_swap(rules, lease, host); !may) return may;
-  if (host.pressure.value_or(0) > rules.ledger_max_pressure && !mutant(Mutant::pressure_does_not_matter))
+  if (host.pressure.value_or(0) > rules.ledger_max_pressure)
     return Error{Code::HostMemory,
                  name_of(lease) + " cannot be parked: the machine waited for memory for " + percent(*host.pressure) +
                      " of the last 10 s (limit " + percent(rules.ledger_max_pressure) + ", `ledger.max_pressure`)",

@@ -285,8 +285,7 @@ namespace {
 // True for a spot lease if Sublet can end its program, or if it has no program whose bytes would stay.
 bool may_be_ended(const Lease& lease) {
   const bool ours = lease.owner.kind == OwnerKind::process && lease.owner.keeper;
-  const Tier most = mutant(Mutant::batch_is_spot) ? Tier::batch : Tier::spot;
-  return lease.tier <= most && (ours || !lease.had_process);
+  return lease.tier == Tier::spot && (ours || !lease.had_process);
 }
 
 // Host memory could never take the lease, whatever part of it is paused. Only its reserved bytes count: no lease is

@@ -362,6 +362,25 @@ def release_stack(scene):
     return queued_stack(scene) + "/release", {}, {"down": True}
 
 
+TENANTS = [{"name": "lab", "limit_bytes": GIB}, {"name": "vision", "parent": "lab"}]
+
+
+@of("POST /v1/tenants")
+def set_tenants(scene):
+    return "/v1/tenants", {"tenants": TENANTS}, {"tenants": TENANTS[:1]}
+
+
+@of("POST /v1/tenants/{name}")
+def set_tenant(scene):
+    return "/v1/tenants/lab", {"limit_bytes": GIB}, {"limit_bytes": 2 * GIB}
+
+
+@of("DELETE /v1/tenants/{name}")
+def remove_tenant(scene):
+    assert scene.api.post("/v1/tenants", {"tenants": TENANTS}).status == 200
+    return "/v1/tenants/vision", None, None
+
+
 @pytest.fixture
 def place(start_daemon, tmp_path):
     with Stacks(start_daemon, tmp_path) as stacks:

@@ -41,7 +41,7 @@ def test_the_machine_tells_total_and_use(start_daemon):
     row, = daemon.cli("gpus", "-o", "gpu,state", check=0).stdout.splitlines()[1:]
     assert row.split() == ["gpu0", "unified"]
     run = load(daemon, "it", "4GiB", "2GiB")
-    assert lease_of(daemon, "it")["used_bytes"] >= 2 * GIB
+    wait_until(lambda: lease_of(daemon, "it")["used_bytes"] >= 2 * GIB, "the program has filled its memory")
     assert device(daemon)["effective_free_bytes"] == one["effective_free_bytes"] - 4 * GIB
     assert device(daemon)["other_bytes"] == system
     ends_well(daemon, "it", run)

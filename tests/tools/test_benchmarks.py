@@ -17,6 +17,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
     "enforcer_bench": (["20", "300"], "ratio to raw"),
     "estimate_bench": (["3", "20"], "rel p50"),
     "events_bench.py": (["20", "1"], "ratio to raw"),
+    "fairness_bench": (["2000"], "formula"),
     "guard_bench.py": (["leak"], "ratio to raw"),
     "idle_bench.py": (["1"], "ratio to raw"),
     "interposer_bench.py": (["100000"], "ratio to raw"),
@@ -36,7 +37,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
 # These take several seconds each.
 HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py",
          "sessions_bench.py", "shim_bench.py", "stacks_bench.py", "step_bench", "web_bench.py"}
-LONG = {"pause_bench.py"}
+LONG = {"pause_bench.py", "placement_bench"}  # the last needs a public trace
 
 
 def test_every_benchmark_is_tried_here():
