@@ -44,7 +44,7 @@ constexpr std::array all{
     SUBLET_MUTANT(offers_last, "core", "an offer never ends"),
     SUBLET_MUTANT(generations_do_not_matter, "core", "a call with an old generation is obeyed"),
     SUBLET_MUTANT(kept_room_stays_kept, "core", "memory that was freed for a lease that is gone is granted to nobody",
-                  nullptr, 21360),
+                  nullptr, 60890),
     SUBLET_MUTANT(a_gang_of_fewer, "core", "a lease on several devices gets one device less"),
     SUBLET_MUTANT(tenants_have_no_limit, "core", "a tenant gets more than its limit", has_tenants),
     SUBLET_MUTANT(guarantees_do_not_protect, "core", "a lease within its guarantee is paused for any other",

@@ -180,7 +180,9 @@ void Oracle::check_parking(const Lease* before, const Lease& lease) {
     if (was == LeaseState::active) pause_began_[lease.id] = world_.awake();
     check_method(before, lease);
     check_ledger(lease);
-    if (lease.parking->resume_requested) check_displaced(lease);
+    // A method that is tried after another failed keeps what its owner requested, also for an idle lease.
+    const bool idle = lease.parking->cause.kind == core::PauseCauseKind::idle;
+    if (lease.parking->resume_requested && !idle) check_displaced(lease);
     check_guarantee(lease);
   }
   const Bytes entered = before != nullptr && before->parking ? before->parking->host_bytes : Bytes{};

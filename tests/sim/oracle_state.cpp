@@ -137,8 +137,11 @@ void Oracle::check_plans_move(const core::State& state, Time now) {
     const auto before = standing_.find(plan.preemptor());
     const bool same = before != standing_.end() && before->second.victims == victims;
     const Standing& its = standing[plan.preemptor()] = {same ? before->second.since : now + napped_, victims};
-    // A plan without victims may wait for one that it may ask later.
-    const Duration longest = (victims.empty() ? core::longest_stall : served_within) + served_within;
+    // A plan may wait for a victim that it may ask later.
+    const bool later = victims.empty() || std::ranges::any_of(victims, [&](LeaseId id) {
+      return core::standing_of(state, id).ineligible_until > now - served_within;
+    });
+    const Duration longest = (later ? core::longest_stall : served_within) + served_within;
     verdict_.expect(now - its.since <= longest + commits_before * config_.longest_commit(), "nobody-moves", [&] {
       std::string who;
       for (const LeaseId id : victims)
