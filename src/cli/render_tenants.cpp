@@ -149,7 +149,6 @@ std::string render_tenant(const json& row, const Look& look) {
                              number_at(row, "waiting").value_or(0)));
   if (number_at(row, "parked_bytes").value_or(0) > 0) line("parked", size_at(row, "parked_bytes"));
   line("use", fmt::format("{} {}", tenant_use_text(row), window_phrase(member(row, "window"))));
-  line("rotation", text_at(row, "rotation"));
   std::string children;
   for (const json& child : list_at(row, "children"))
     if (child.is_string()) children += (children.empty() ? "" : ", ") + visible(child.get<std::string>());
@@ -168,8 +167,8 @@ std::string render_tenant_changes(const json& reply, const Look& look) {
     if (kind != "removed")
       for (const json& field : list_at(change, "fields"))
         fields += (fields.empty() ? "" : "; ") + tenant_field_text(field);
-    out += fmt::format("{} {}{}{}\n", paint(sign, color, look), text_at(change, "tenant"),
-                       fields.empty() ? "" : ": ", fields);
+    out += fmt::format("{} {}{}{}\n", paint(sign, color, look), text_at(change, "tenant"), fields.empty() ? "" : ": ",
+                       fields);
   }
   for (const json& effect : list_at(reply, "effects")) {
     const std::string tag = text_at(effect, "tag");

@@ -28,8 +28,6 @@ struct SimulateFlags {
   bool csv = false;
 };
 
-Error usage_of(std::string detail, std::string hint = {}) { return bad_request(std::move(detail), std::move(hint)); }
-
 std::vector<std::string> parts_of(std::string_view list) {
   std::vector<std::string> parts;
   while (!list.empty()) {
@@ -58,20 +56,20 @@ Result<std::string> order_of(const Common& common, const SimulateFlags& flags) {
   char* end = nullptr;
   const double fill = std::strtod(flags.fill.c_str(), &end);
   if (end == flags.fill.c_str() || *end != '\0' || !(fill > 0) || fill > 10)
-    return usage_of("--fill " + flags.fill + ": is no number above 0 and up to 10",
-                    "1.3 asks for 130 % of all devices");
+    return bad_request("--fill " + flags.fill + ": is no number above 0 and up to 10",
+                       "1.3 asks for 130 % of all devices");
   order["fill"] = fill;
   if (kind == "openb" && known && flags.nodes.empty())
-    return usage_of("a trace of openb needs --nodes FILE",
-                    "its list of machines, with sn, cpu_milli, memory_mib and gpu");
+    return bad_request("a trace of openb needs --nodes FILE",
+                       "its list of machines, with sn, cpu_milli, memory_mib and gpu");
   if (!flags.nodes.empty() && !(kind == "openb" && known))
-    return usage_of("--nodes fills machines with a trace of openb only", "write --trace openb:FILE, or use --gpus");
+    return bad_request("--nodes fills machines with a trace of openb only", "write --trace openb:FILE, or use --gpus");
   if (!flags.nodes.empty() && !flags.gpus.empty())
-    return usage_of("--nodes and --gpus exclude each other", "the file of --nodes says which devices there are");
+    return bad_request("--nodes and --gpus exclude each other", "the file of --nodes says which devices there are");
   if (flags.nodes.empty() && (flags.fill != "1.3" || flags.seed != 42))
-    return usage_of("--fill and --seed are for --nodes only", "a run with --gpus follows the times of the trace");
+    return bad_request("--fill and --seed are for --nodes only", "a run with --gpus follows the times of the trace");
   if (!flags.nodes.empty()) order["nodes"] = flags.nodes;
-  else if (flags.gpus.empty()) return usage_of("--gpus says which devices there are", "for example --gpus 4x24GiB");
+  else if (flags.gpus.empty()) return bad_request("--gpus says which devices there are", "for example --gpus 4x24GiB");
   else order["devices"] = flags.gpus;
   return order.dump();
 }

@@ -169,7 +169,7 @@ static Status check_bar(const Step& step, const Lease& asked, const std::optiona
   const bool queues = entry != nullptr && entry->on_limit == OnLimit::queue;
   if (!bar->alone && (queues || bar->what == TenantBar::What::unpausable)) return {};
   return refuse(bar->alone && bar->what != TenantBar::What::unpausable ? Code::TooLarge : Code::Quota,
-                bar_text(step.state, asked, *bar), bar_hint(step.state, asked, *bar), bar_numbers(*bar));
+                bar_text(step.state, asked, *bar), bar_hint(*bar), bar_numbers(*bar));
 }
 
 // The memory that is kept for the lease after the last run of its program.

@@ -53,12 +53,9 @@ void tenant_metrics(Page& page, const engine::Engine& engine, const tenants::Ten
   for (const auto& [id, since] : all.unserved()) {
     const core::Lease* lease = core::find(engine.state(), id);
     if (lease == nullptr) continue;
-    for (const std::string& name : all.in_force().path(lease->tenant)) {
-      const Tenant* entry = all.in_force().find(name);
-      if (entry == nullptr || !entry->quota.stated()) continue;
-      waits[name] = std::max(waits[name], std::chrono::duration<double>(engine.now() - since).count());
-      break;
-    }
+    const core::AccountId guarantor = core::account(engine.state(), core::account_of(engine.state(), id)).guarantor;
+    double& longest = waits[core::account(engine.state(), guarantor).name];
+    longest = std::max(longest, std::chrono::duration<double>(engine.now() - since).count());
   }
   gauge("sublet_tenant_guarantee_wait_seconds", "Longest present wait for memory within the guarantee of a tenant",
         [&](const Row& row) {

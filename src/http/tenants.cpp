@@ -129,18 +129,14 @@ Reply get_tenant(Call& call) {
 // ------------------------------------------------------------------------------------ changing
 
 // Quotas beyond the memory of all devices that were ever read can never be served.
-Status check_memory(const engine::Engine& engine, const Tree& tree) {
-  Bytes bytes;
-  int thousandths = 0;
-  for (const auto& [uuid, device] : engine.state().devices.by_uuid) {
-    if (!device.read_at) continue;
-    bytes += core::capacity_of(device, engine.rules());
-    thousandths += 1000;
-  }
+Status check_memory(const tenants::Tenants& all, const Tree& tree) {
+  const auto has = all.memory(/*lost_too=*/true);
+  if (!has) return {};
+  const auto [bytes, thousandths] = *has;
   const core::TenantAmount sum = tree.guaranteed(), have{bytes, thousandths};
   const bool fits = (!sum.bytes || *sum.bytes <= bytes) && (!sum.thousandths || *sum.thousandths <= thousandths) &&
                     tree.guaranteed_part(bytes, thousandths) <= 1 + 1e-9;
-  if (thousandths == 0 || fits) return {};
+  if (fits) return {};
   return Error{Code::BadRequest,
                fmt::format("the quotas add up to {}, and the devices have {} for leases", tenants::format_amount(sum),
                            tenants::format_amount(have)),
@@ -178,7 +174,7 @@ json render_effects(const engine::Engine& engine, const std::vector<tenants::Eff
 
 // Puts the tree in force, unless it is a dry run, and answers with what that changes.
 Reply change_to(Call& call, tenants::Tenants& all, Tree tree, bool dry_run) {
-  if (const Status fits = check_memory(call.engine, tree); !fits) return problem(fits.error());
+  if (const Status fits = check_memory(all, tree); !fits) return problem(fits.error());
   json told = {{"dry_run", dry_run},
                {"changes", render_changes(tenants::changes(all.tree(), tree))},
                {"effects", render_effects(call.engine,

@@ -139,7 +139,8 @@ Choice choose_by_gradient(const Machine& machine, const Request& request, const 
   const auto count = static_cast<std::size_t>(request.devices);
   const double before = fragmented(machine, mix), whole = static_cast<double>(machine.whole);
   Choice best{{}, -HUGE_VAL};
-  for (std::size_t first = 0; first + count <= fitting.size(); ++first) {
+  const std::size_t last = count == 0 ? 0 : fitting.size() - count;  // it fits
+  for (std::size_t first = 0; first <= last; ++first) {
     // Devices with the same free memory are alike.
     if (first > 0 && machine.free[fitting[first]] == machine.free[fitting[first - 1]]) continue;
     const std::span devices(fitting.begin() + static_cast<std::ptrdiff_t>(first), count);
@@ -157,18 +158,15 @@ std::optional<Choice> choose(Policy policy, const Machine& machine, const Reques
   std::vector<std::size_t> fitting = fullest_first(machine, request);
   if (policy == Policy::spread) std::ranges::reverse(fitting);
   Choice choice;
-  if (policy == Policy::fragmentation && request.devices > 0) {
+  if (policy == Policy::fragmentation) {
     choice = choose_by_gradient(machine, request, mix, fitting);
   } else {
     choice.devices.assign(fitting.begin(), fitting.begin() + request.devices);
     switch (policy) {
-      case Policy::fragmentation:
-        choice.score = fragmented(machine, mix) - fragmented(after(machine, request, {}), mix);
-        choice.score = choice.score / static_cast<double>(machine.whole) - consolidation * left_over(machine, request);
-        break;
       case Policy::best_fit: choice.score = -left_over(machine, request); break;
       case Policy::spread: choice.score = left_over(machine, request); break;
       case Policy::pack: choice.score = packed(machine, choice.devices); break;
+      case Policy::fragmentation:
       case Policy::random: break;
     }
   }

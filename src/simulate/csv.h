@@ -18,7 +18,6 @@ class CsvRow {
  public:
   CsvRow(const std::string& file, const std::vector<std::string>& names) : file_(file), names_(names) {}
 
-  bool has(std::string_view column) const { return find(column).has_value(); }
   std::string_view text(std::string_view column) const;  // "" for a column that is not there
   // These note the first problem of the row, and return 0 then.
   std::int64_t number(std::string_view column, std::int64_t least, std::int64_t most);

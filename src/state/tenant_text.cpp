@@ -9,6 +9,8 @@
 namespace sublet::core {
 namespace {
 
+std::string tenant_of(const Lease& lease) { return lease.tenant.empty() ? lease.user : lease.tenant; }
+
 std::string amount(TenantBar::What what, std::int64_t value) {
   if (what == TenantBar::What::live) return std::to_string(value) + (value == 1 ? " lease" : " leases");
   return what == TenantBar::What::devices ? format_devices(value) : format_size(Bytes{value});
@@ -28,8 +30,7 @@ std::string bar_text(const State& state, const Lease& lease, const TenantBar& ba
     const std::string text =
         "the lease cannot be paused, so that it may not take memory that other tenants are "
         "guaranteed, and ";
-    if (bar.account == 0)
-      return text + "the tenant " + (lease.tenant.empty() ? lease.user : lease.tenant) + " has no guarantee";
+    if (bar.account == 0) return text + "the tenant " + tenant_of(lease) + " has no guarantee";
     return text + "of the " + amount(TenantBar::What::bytes, bar.most) + " that the tenant " +
            account(state, bar.account).name + " is guaranteed, " + amount(TenantBar::What::bytes, bar.used) +
            " are in use";
@@ -41,18 +42,15 @@ std::string bar_text(const State& state, const Lease& lease, const TenantBar& ba
          amount(bar.what, bar.asked) + " more";
 }
 
-std::string bar_hint(const State& state, const Lease&, const TenantBar& bar) {
+std::string bar_hint(const TenantBar& bar) {
   if (bar.what == TenantBar::What::unpausable)
     return "ask with `--tier spot`, let Sublet pause the program (`--pausable auto`), or ask an admin for a quota";
   const std::string rest = amount(bar.what, std::max<std::int64_t>(bar.most - bar.used, 0));
-  const std::string tenant = account(state, bar.account).name;
   if (bar.what == TenantBar::What::live || bar.used >= bar.most)
     return "end a lease of the tenant (`sublet ps -o id,tenant,state` lists them), or ask an admin for a higher limit";
   if (bar.alone && bar.used == 0) return "ask for " + amount(bar.what, bar.most) + " or less";
   return "ask for " + rest + " or less, or end a lease of the tenant";
 }
-
-static std::string tenant_of(const Lease& lease) { return lease.tenant.empty() ? lease.user : lease.tenant; }
 
 ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& victim) {
   const AccountId own = account(state, account_of(state, preemptor.id)).guarantor;
@@ -87,7 +85,7 @@ std::vector<std::string> tenant_helps(const State& state, const Rules& rules, co
   std::vector<std::string> helps;
   const AccountId own = account_of(state, lease.id);
   if (const auto bar = bar_by_tenant(state, lease))
-    helps.push_back(bar_text(state, lease, *bar) + ": " + bar_hint(state, lease, *bar));
+    helps.push_back(bar_text(state, lease, *bar) + ": " + bar_hint(*bar));
   if (const AccountId guarantor = account(state, own).guarantor; guarantor != 0) {
     const TenantAccount& its = account(state, guarantor);
     helps.push_back("the tenant " + its.name + " is guaranteed " + memory(its.entry->quota) + " and has " +

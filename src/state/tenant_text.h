@@ -13,7 +13,7 @@ namespace sublet::core {
 
 // "the tenant vision has 6.0 GiB and may have 7.0 GiB: 2.0 GiB more are too much"
 std::string bar_text(const State& state, const Lease& lease, const TenantBar& bar);
-std::string bar_hint(const State& state, const Lease& lease, const TenantBar& bar);
+std::string bar_hint(const TenantBar& bar);
 // The standing of a waiter's tenant with numbers: its guarantee, its share, and the limit that it waits for.
 std::vector<std::string> tenant_helps(const State& state, const Rules& rules, const Lease& lease, Time now);
 // Arguments of the pause cause `quota`.

@@ -189,10 +189,9 @@ std::vector<Charge> charges(const core::State& state) {
     for (const std::string& uuid : lease.devices) {
       const auto device = state.devices.by_uuid.find(uuid);
       if (device == state.devices.by_uuid.end()) continue;
-      const Bytes bytes = core::charged_on(state, lease, uuid), total = device->second.reading.total;
-      charge.bytes += bytes;
-      if (total > Bytes{})
-        charge.thousandths += static_cast<std::int64_t>(core::Integral{bytes.count} * 1000 / total.count);
+      const auto memory = core::as_memory(device->second, core::charged_on(state, lease, uuid));
+      charge.bytes += memory.bytes;
+      charge.thousandths += memory.thousandths;
     }
     if (charge.bytes > Bytes{}) all.push_back(std::move(charge));
   }

@@ -58,16 +58,15 @@ void Tenants::set(Tree tree, const std::string& by) {
   for (const Change& change : changed) rows_.store(change.tenant);
   tree_ = std::move(tree);
   guaranteed_ = tree_.guaranteed();
-  in_force_ = Tree();
-  put_in_force();
+  put_in_force(/*anew=*/true);
   log::info("{} tenants were changed by {}", changed.size(), by);
   engine_.tell({"tenants", event_text(changed, by, engine_.now())});
 }
 
-std::optional<Tenants::Memory> Tenants::memory() const {
+std::optional<Tenants::Memory> Tenants::memory(bool lost_too) const {
   Memory memory;
   for (const auto& [uuid, device] : engine_.state().devices.by_uuid) {
-    if (device.lost || !device.read_at) continue;
+    if ((device.lost && !lost_too) || !device.read_at) continue;
     memory.bytes += core::capacity_of(device, engine_.rules());
     memory.thousandths += 1000;
   }
@@ -75,10 +74,14 @@ std::optional<Tenants::Memory> Tenants::memory() const {
 }
 
 // The guarantees of a machine that has lost a device are cut, so that each tenant has its part of what is left.
-void Tenants::put_in_force() {
+Tree Tenants::cut_to_memory() const {
   const auto has = memory();
-  Tree wanted = has ? tree_.scaled_to(has->bytes, has->thousandths) : tree_;
-  if (wanted.entries() == in_force_.entries() && !tree_.entries().empty()) return;
+  return has ? tree_.scaled_to(has->bytes, has->thousandths) : tree_;
+}
+
+void Tenants::put_in_force(bool anew) {
+  Tree wanted = cut_to_memory();
+  if (!anew && wanted.entries() == in_force_.entries()) return;
   in_force_ = std::move(wanted);
   is_cut_ = in_force_.entries() != tree_.entries();
   if (const auto done = engine_.decide(core::SetTenants{in_force_.list()}); !done)
@@ -111,8 +114,7 @@ void Tenants::loaded(const store::Loaded& rows, Time now) {
   if (!tree) log::error("the stored tree of tenants is not valid, and not in force: {}", tree.error().detail);
   tree_ = tree ? std::move(*tree) : Tree();
   guaranteed_ = tree_.guaranteed();
-  const auto has = memory();
-  in_force_ = has ? tree_.scaled_to(has->bytes, has->thousandths) : tree_;
+  in_force_ = cut_to_memory();
   is_cut_ = in_force_.entries() != tree_.entries();
 }
 
@@ -162,7 +164,7 @@ Time Tenants::due(Time now) {
   // Use that has left the window need not be stored any more.
   for (const core::TenantUse& use : std::exchange(loaded_, {}))
     if (core::tenant_use(engine_.state(), engine_.rules(), use.tenant, now).bytes.empty()) uses_.store(use.tenant);
-  if (std::exchange(memory_changed_, false) && guaranteed_.stated()) put_in_force();
+  if (std::exchange(memory_changed_, false) && guaranteed_.stated()) put_in_force(/*anew=*/false);
   return Time::never();
 }
 

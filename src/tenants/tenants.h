@@ -29,13 +29,13 @@ class Tenants final : public engine::Capability {
   // The tree as the core has it: its quotas are cut if the present devices have less memory than they add up to.
   const Tree& in_force() const { return in_force_; }
 
-  // The memory of the present devices, for leases; nothing before the first reading.
+  // The memory of the present devices, for leases, or of all that were ever read; nothing before the first reading.
   struct Memory {
     Bytes bytes;
     int thousandths = 0;
     bool operator==(const Memory&) const = default;
   };
-  std::optional<Memory> memory() const;
+  std::optional<Memory> memory(bool lost_too = false) const;
 
   // Leases that wait for memory within the guarantee of their tenant, and since when. As of the last reading.
   const std::map<LeaseId, Time>& unserved() const { return unserved_; }
@@ -51,7 +51,8 @@ class Tenants final : public engine::Capability {
   std::vector<engine::Warning> warnings(Time now) const override;
 
  private:
-  void put_in_force();
+  Tree cut_to_memory() const;
+  void put_in_force(bool anew);
   void look_at_waiters(Time now);
   core::TenantUse use_until(Time now, StoredUse stored) const;
 

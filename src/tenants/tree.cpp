@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 
 namespace sublet::tenants {
 namespace {
@@ -148,11 +149,7 @@ bool Tree::has_quotas() const {
   return std::ranges::any_of(entries_, [](const auto& entry) { return entry.second.quota.stated(); });
 }
 
-Tree::Children Tree::children() const {
-  Children children;
-  for (const auto& [name, entry] : entries_) children[entry.parent].push_back(name);
-  return children;
-}
+Tree::Children Tree::children() const { return children_of(entries_ | std::views::values); }
 
 std::vector<std::string> Tree::path(std::string_view name) const {
   std::vector<std::string> path{std::string(name)};
