@@ -48,7 +48,12 @@ void LocalPrograms::introduce(const std::shared_ptr<Program>& program) {
   } else {
     order.flags = actor::adopted;
   }
-  actor_.order(order, descriptors, [this, program](const actor::Reply& reply) { introduced(program, reply); });
+  actor_.order(order, descriptors, [this, program, keeper = order.keeper_pid != 0](const actor::Reply& reply) {
+    // The keeper ended on the way of the order: its program is introduced without it.
+    const bool again = reply.code == actor::Code::gone && keeper && !program->keeper_lives();
+    if (again && find(program->lease) == program) introduce(program);
+    else introduced(program, reply);
+  });
 }
 
 void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply) {

@@ -22,6 +22,21 @@ TEST(Programs, TellTheActorOfAProgramWithItsKeeper) {
   EXPECT_EQ(world.actor.attached[0], 2u);
 }
 
+TEST(Programs, AKeeperThatEndsOnTheWayOfTheOrderDoesNotKeepItsProgramAlive) {
+  World world;
+  proc::Child keeper{proc::sleep_for_ever};
+  world.lease.owner.keeper = proc::ProcRoot::open()->read(keeper.pid())->ref;
+  world.programs.follow(world.lease, false);
+  ASSERT_EQ(::kill(keeper.pid(), SIGKILL), 0);
+  keeper.wait_for_end();
+  world.actor.answer(actor::Code::gone);
+  ASSERT_EQ(world.actor.verbs(), (std::vector{actor::Verb::follow, actor::Verb::follow}));
+  EXPECT_EQ(world.actor.orders[1].keeper_pid, 0);
+  EXPECT_EQ(world.actor.orders[1].main_pid, world.child.pid());
+  world.actor.answer(actor::Code::ok);
+  EXPECT_TRUE(world.programs.signal(world.lease.id, SIGKILL, actor::the_daemon));
+}
+
 TEST(Programs, OrderNothingForWhatSubletDidNotStart) {
   World world;
   world.lease.owner.keeper = {};
