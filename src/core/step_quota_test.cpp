@@ -33,6 +33,7 @@ TEST(Quota, ALeaseWithinItTakesMemoryBackFromABorrowerOfItsTier) {
   Guarantees w({guaranteed("vision", 8 * GiB)});
   const LeaseId borrower = w.of("other", 20 * GiB);
   w.live(30s);
+  EXPECT_SAYS(w.helps(borrower), "the tenant other has no quota: 20.0 GiB are borrowed");
   const LeaseId waiter = w.of("vision", 8 * GiB);
   const PauseCause cause = w.at(borrower).parking.value().cause;
   EXPECT_EQ(cause.kind, PauseCauseKind::quota);
@@ -41,6 +42,7 @@ TEST(Quota, ALeaseWithinItTakesMemoryBackFromABorrowerOfItsTier) {
   w.obey();
   EXPECT_EQ(w.states(borrower, waiter), "paused active");
   EXPECT_TRUE(w.at(borrower).parking->resume_requested);
+  EXPECT_SAYS(w.helps(waiter), "the tenant vision is guaranteed 8.0 GiB and has 8.0 GiB: no lease beyond a guarantee");
 }
 
 TEST(Quota, ALeaseBeyondItWaits) {

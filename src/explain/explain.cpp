@@ -235,8 +235,10 @@ std::vector<std::string> what_would_help(const State& state, const Rules& rules,
     return {"`sublet resume " + id +
             "` by its owner or an admin: the lease stays paused until then, even if memory is free"};
   std::vector<std::string> helps = help_otherwise(state, lease, now);
+  if (lease.state != LeaseState::active) return helps;
+  if (std::string standing = holder_text(state, lease); !standing.empty()) helps.push_back(std::move(standing));
   const Obstacle* obstacle = last_obstacle(state, lease.id);
-  if (lease.state != LeaseState::active || obstacle == nullptr) return helps;
+  if (obstacle == nullptr) return helps;
   const auto method = pause_method_of(state, lease);
   const std::string hint(method ? obstacle->advice() : std::string_view(method.error().hint));
   if (!hint.empty()) helps.insert(helps.begin(), "to pause it: " + hint);

@@ -101,6 +101,18 @@ std::vector<std::string> tenant_helps(const State& state, const Rules& rules, co
   return helps;
 }
 
+std::string holder_text(const State& state, const Lease& lease) {
+  if (state.tenants.by_name.quotas() == 0) return {};
+  const TenantAccount& guarantor = account(state, account(state, account_of(state, lease.id)).guarantor);
+  const std::string has = guarantor.entry == nullptr
+                              ? "the tenant " + tenant_of(lease) + " has no quota"
+                              : "the tenant " + guarantor.name + " is guaranteed " + memory(guarantor.entry->quota) +
+                                    " and has " + format_size(guarantor.held.bytes);
+  if (is_protected(state, lease)) return has + ": no lease beyond a guarantee pauses this lease";
+  return has + ": " + format_size(borrowed_by(state, lease)) +
+         " are borrowed, and a lease within another guarantee may pause this lease";
+}
+
 Numbers bar_numbers(const TenantBar& bar) {
   switch (bar.what) {
     case TenantBar::What::live: return {{"live_leases", bar.used}, {"limit", bar.most}};

@@ -16,6 +16,9 @@ std::string bar_text(const State& state, const Lease& lease, const TenantBar& ba
 std::string bar_hint(const TenantBar& bar);
 // The standing of a waiter's tenant with numbers: its guarantee, its share, and the limit that it waits for.
 std::vector<std::string> tenant_helps(const State& state, const Rules& rules, const Lease& lease, Time now);
+// Whether a lease with memory is within the guarantee of its tenant or borrows, with numbers. Empty: no tenant has a
+// quota.
+std::string holder_text(const State& state, const Lease& lease);
 // Arguments of the pause cause `quota`.
 ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& victim);
 Numbers bar_numbers(const TenantBar& bar);
