@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rotation of tenants that each want a whole device: the core of Sublet, and beside it the formula of fair shares
 // over time that cluster schedulers use. The formula runs in cycles of one unit; the core runs by its own clock, with
-// programs that move 2 GiB a second. Prints a table; asserts nothing.
+// programs that move 2 GiB a second. Prints a table; asserts nothing. `--svg FILE` draws who holds the device, with
+// cycles of one second.
 #include "core/step.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,20 +30,35 @@ struct Wisher {
 
 struct Scenario {
   const char* name;
+  const char* shown;  // in the picture
   std::vector<Wisher> tenants;
 };
 
 const std::vector<Scenario> scenarios{
-    {"two equal tenants", {{"a", ""}, {"b", ""}}},
-    {"three equal tenants", {{"a", ""}, {"b", ""}, {"c", ""}}},
-    {"eight equal tenants", {{"a", ""}, {"b", ""}, {"c", ""}, {"d", ""}, {"e", ""}, {"f", ""}, {"g", ""}, {"h", ""}}},
-    {"two below one parent, and one beside it", {{"a", "org"}, {"b", "org"}, {"lab", ""}}},
+    {"two equal tenants", "two", {{"a", ""}, {"b", ""}}},
+    {"three equal tenants", "three", {{"a", ""}, {"b", ""}, {"c", ""}}},
+    {"eight equal tenants",
+     "eight",
+     {{"a", ""}, {"b", ""}, {"c", ""}, {"d", ""}, {"e", ""}, {"f", ""}, {"g", ""}, {"h", ""}}},
+    {"two below one parent, and one beside it",
+     "two below one, and one beside",
+     {{"a", "org"}, {"b", "org"}, {"lab", ""}}},
 };
 
 struct Outcome {
   int changes = 0;
   double slice = 0;                         // length of a slice: cycles, or seconds
   std::map<std::string, double> held = {};  // part of the time of each tenant
+  struct Holding {
+    double from, until;  // cycles, or seconds
+    std::string tenant;
+  };
+  std::vector<Holding> holdings = {};
+
+  void hold(const std::string& tenant, double from, double until) {
+    if (!holdings.empty() && holdings.back().tenant == tenant) holdings.back().until = until;
+    else holdings.push_back({from, until, tenant});
+  }
 };
 
 // The formula: a share of 16 units over a level is w' + k (w' - u'), u' being the use in a window of 256 cycles with a
@@ -64,6 +82,7 @@ class Formula {
         weight *= decay;
       }
       outcome.held[scenario_.tenants[holder_].name] += 1.0 / cycles;
+      outcome.hold(scenario_.tenants[holder_].name, cycle, cycle + 1);
       for (std::size_t i = 0; i < scenario_.tenants.size(); ++i) {
         if (i == holder_ || !takes_all(scenario_.tenants[i])) continue;
         holder_ = i;
@@ -122,6 +141,8 @@ class Formula {
   std::map<std::string, double> used_;
 };
 
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 // One device of 24 GiB, and programs that obey all orders.
 class Machine {
  public:
@@ -143,7 +164,7 @@ class Machine {
 
   Outcome run(Duration length) {
     Outcome outcome;
-    const Time until = now_ + length;
+    const Time began = now_, until = now_ + length;
     Time last = now_;
     LeaseId held;
     while (now_ < until) {
@@ -154,6 +175,7 @@ class Machine {
       for (const auto& [id, tenant] : tenants_) {
         if (core::find(state_, id)->state != LeaseState::active) continue;
         outcome.held[tenant] += static_cast<double>((now_ - before).count()) / static_cast<double>(length.count());
+        outcome.hold(tenant, seconds(before - began), seconds(now_ - began));
         if (id == held) continue;
         ++outcome.changes;
         outcome.slice = static_cast<double>((now_ - last).count()) / 1e9;
@@ -252,13 +274,60 @@ void show(const char* scenario, const char* by, const Outcome& outcome, const ch
   fmt::print("{:<40} {:<16} {:>8} {:>9.0f} {:<8}{}\n", scenario, by, outcome.changes, outcome.slice, unit, held);
 }
 
+// The picture: a row for each outcome, with a rectangle for each time slice.
+class Picture {
+ public:
+  void add(const std::string& row, const Outcome& outcome) {
+    const int y = 10 + 30 * rows_++;
+    body_ += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", left - 8, y + 15, row);
+    for (const auto& [from, until, tenant] : outcome.holdings) {
+      if (from >= shown) break;
+      const auto colour = colours_.try_emplace(tenant, colours_.size() % palette.size()).first->second;
+      body_ += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"22\" fill=\"{}\">"
+          "<title>{}: {:.0f} s to {:.0f} s</title></rect>\n",
+          x(from), y, x(std::min(until, shown)) - x(from), palette[colour], tenant, from, until);
+    }
+  }
+  void next_scenario() { colours_.clear(); }
+  std::string svg() const {
+    const int height = 10 + 30 * rows_;
+    std::string axis;
+    for (int at = 0; at <= static_cast<int>(shown); at += 500)
+      axis += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{} s</text>\n", x(at), height + 14, at);
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" font-family=\"sans-serif\" "
+        "font-size=\"12\" role=\"img\">\n<title>Tenants that each want the whole device</title>\n"
+        "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n{2}{3}</svg>\n",
+        width, height + 24, body_, axis);
+  }
+
+ private:
+  static constexpr int width = 900, left = 270;
+  static constexpr double shown = 2000;  // s
+  static constexpr std::array palette{"#1b6ca8", "#d1495b", "#2e8b57", "#c98a00",
+                                      "#8d5a97", "#5aa9c9", "#7a7a7a", "#e08e79"};
+
+  static double x(double at) { return left + at / shown * (width - left - 20); }
+
+  int rows_ = 0;
+  std::string body_;
+  std::map<std::string, std::size_t> colours_;  // of the tenants of a scenario, in the order of their first slices
+};
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  Picture picture;
   fmt::print("{:<40} {:<16} {:>8} {:>9} {:<8} time of each tenant\n", "", "", "changes", "slice", "");
   for (const Scenario& scenario : scenarios) {
-    show(scenario.name, "formula, k = 1", Formula(scenario, 1).run(10'000), "cycles");
+    const Outcome formula = Formula(scenario, 1).run(10'000), sublet = Machine(scenario).run(20'000s);
+    show(scenario.name, "formula, k = 1", formula, "cycles");
     show(scenario.name, "formula, k = 0.5", Formula(scenario, 0.5).run(10'000), "cycles");
-    show(scenario.name, "Sublet", Machine(scenario).run(20'000s), "s");
+    show(scenario.name, "Sublet", sublet, "s");
+    picture.next_scenario();
+    picture.add(fmt::format("{}: formula", scenario.shown), formula);
+    picture.add("Sublet", sublet);
   }
+  if (argc == 3 && std::string(argv[1]) == "--svg") std::ofstream(argv[2]) << picture.svg();
 }
