@@ -33,7 +33,8 @@ echo mounted; exec sleep 100000"""
 
 
 class System:
-    def __init__(self, config="", capabilities=CAPABILITIES):
+    def __init__(self, config="", capabilities=CAPABILITIES, cards="1x4GiB", people=None):
+        """`people`: more accounts, each a name with its number and the name of its group, which has that number too."""
         if os.geteuid() != 0:
             pytest.skip("only root can become several users")
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="sublet-", dir=os.environ.get("SUBLET_TEST_TMP")))
@@ -41,7 +42,7 @@ class System:
         self.services = {}  # additional environment of daemon and actor
         self.children, self.apis, self.keepers = [], [], []
         self.process = self.actor = self.listener = self.keeper_listener = self.api_listener = self.journal = None
-        self._lay_out(config)
+        self._lay_out(config, cards, people or {})
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNTS, self.home]
         self.mounts = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         if self.mounts.stdout.readline() != "mounted\n":
@@ -52,7 +53,7 @@ class System:
         os.chown(self.home / "run/sublet-actor.sock", DAEMON, DAEMON)
         self.listener.listen(8)
 
-    def _lay_out(self, config):
+    def _lay_out(self, config, cards, people):
         self.home.chmod(0o755)
         for place in ("bin", "run/sublet", "var/sublet"):
             (self.home / place).mkdir(parents=True)
@@ -63,15 +64,18 @@ class System:
             os.chown(self.home / place, DAEMON, DAEMON)
         members = ",".join([*(f"member{n}" for n in range(3000)), "carol"])  # long times, as on a busy machine
         (self.home / "group").write_text(f"root:x:0:\ndaemon:x:1:\nsublet:x:{GROUP}:{members},dave,games,man,mail\n"
-                                         f"sublet-admin:x:{ADMINS}:{members}\nsublet-logs:x:{LOGS}:daemon\n")
+                                         f"sublet-admin:x:{ADMINS}:{members}\nsublet-logs:x:{LOGS}:daemon\n"
+                                         + "".join(f"{group}:x:{uid}:\n" for uid, group in people.values()))
         accounts = pathlib.Path("/etc/passwd").read_text()
         (self.home / "passwd").write_text(accounts + f"carol:x:{CAROL}:{CAROL}::/nonexistent:/bin/sh\n"
-                                          f"dave:x:{DAVE}:{DAVE}::/nonexistent:/bin/sh\n")
+                                          f"dave:x:{DAVE}:{DAVE}::/nonexistent:/bin/sh\n"
+                                          + "".join(f"{name}:x:{uid}:{uid}::/nonexistent:/bin/sh\n"
+                                                    for name, (uid, _) in people.items()))
         (self.home / "sublet.toml").write_text(
             '[ledger]\nreserve = "1MiB"\n'  # simulated memory is sparse and takes almost no host memory
             '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n'
             f'nvml = "{self.home}/lib/simgpu/libnvidia-ml.so.1"\n{config}')
-        self.ctl("create", "1x4GiB")
+        self.ctl("create", cards)
         (self.home / "gpu/simgpu").chmod(0o1777)
         for key in ("checkpoint_us", "checkpoint_bandwidth", "restore_us", "restore_bandwidth"):
             self.ctl("set", key, 0)
