@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "base/spelled.h"
 #include "config/config.h"
 
 #include <string>
@@ -11,8 +12,7 @@
 namespace sublet::config {
 
 // The value as the file has it, without quotes.
-std::string spelled(Duration duration);
-std::string spelled(Bytes bytes);
+using sublet::spelled;
 std::string spelled(std::int64_t number);
 std::string spelled(double number);
 std::string spelled(bool truth);

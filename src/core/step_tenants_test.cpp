@@ -149,7 +149,7 @@ TEST(Tenants, MayHaveSoManyLiveLeasesAndPartsOfDevices) {
   EXPECT_EQ(w.states(w.ask_for({"few", 1 * GiB})), "queued");
   EXPECT_EQ(w.states(w.ask_for({"part", 12 * GiB})), "active");
   EXPECT_EQ(w.states(w.ask_for({"part", 1 * GiB})), "queued");
-  EXPECT_SAYS(w.refusal(Submit{of({"part", 13 * GiB})}).detail, "may have 0.50 devices in all");
+  EXPECT_SAYS(w.refusal(Submit{of({"part", 13 * GiB})}).detail, "may have 0.5 devices in all");
 }
 
 TEST(Tenants, MayGrowUpToTheirLimitOnly) {

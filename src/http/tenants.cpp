@@ -7,6 +7,7 @@
 #include "http/routes.h"
 #include "http/stored.h"
 #include "http/tenant_fields.h"
+#include "state/tenant_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -138,8 +139,8 @@ Status check_memory(const tenants::Tenants& all, const Tree& tree) {
                     tree.guaranteed_part(bytes, thousandths) <= 1 + 1e-9;
   if (fits) return {};
   return Error{Code::BadRequest,
-               fmt::format("the quotas add up to {}, and the devices have {} for leases", tenants::format_amount(sum),
-                           tenants::format_amount(have)),
+               fmt::format("the quotas add up to {}, and the devices have {} for leases", core::format_amount(sum),
+                           core::format_amount(have)),
                "lower the quotas of the tenants at the top of the tree",
                {{"sum_bytes", sum.bytes.value_or(Bytes{}).count}, {"device_bytes", bytes.count}}};
 }

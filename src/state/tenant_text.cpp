@@ -2,6 +2,7 @@
 #include "state/tenant_text.h"
 
 #include "base/size_bounds.h"
+#include "base/spelled.h"
 #include "state/format.h"
 
 #include <algorithm>
@@ -19,10 +20,13 @@ std::string amount(TenantBar::What what, std::int64_t value) {
 }  // namespace
 
 std::string format_devices(std::int64_t thousandths) {
-  std::string part = std::to_string(thousandths % 1000 / 10);
-  if (part.size() < 2) part = "0" + part;
-  return std::to_string(thousandths / 1000) + (part == "00" ? "" : "." + part) +
-         (thousandths == 1000 ? " device" : " devices");
+  return spelled_thousandths(thousandths) + (thousandths == 1000 ? " device" : " devices");
+}
+
+std::string format_amount(const TenantAmount& amount) {
+  std::string text = amount.bytes ? format_size(*amount.bytes) : "";
+  if (amount.thousandths) text += (text.empty() ? "" : " and ") + format_devices(*amount.thousandths);
+  return text.empty() ? "none" : text;
 }
 
 std::string bar_text(const State& state, const Lease& lease, const TenantBar& bar) {
@@ -61,12 +65,6 @@ ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& v
   return all;
 }
 
-static std::string memory(const TenantAmount& amount) {
-  std::string text = amount.bytes ? format_size(*amount.bytes) : "";
-  if (amount.thousandths) text += (text.empty() ? "" : " and ") + format_devices(*amount.thousandths);
-  return text;
-}
-
 static std::string share_text(const State& state, const Rules& rules, AccountId id, Time now) {
   const TenantAccount& its = account(state, id);
   Integral all = 0;
@@ -88,7 +86,7 @@ std::vector<std::string> tenant_helps(const State& state, const Rules& rules, co
     helps.push_back(bar_text(state, lease, *bar) + ": " + bar_hint(*bar));
   if (const AccountId guarantor = account(state, own).guarantor; guarantor != 0) {
     const TenantAccount& its = account(state, guarantor);
-    helps.push_back("the tenant " + its.name + " is guaranteed " + memory(its.entry->quota) + " and has " +
+    helps.push_back("the tenant " + its.name + " is guaranteed " + format_amount(its.entry->quota) + " and has " +
                     format_size(its.held.bytes) + ": the lease is " +
                     (is_guaranteed(state, lease) ? "within the guarantee, and goes before all that are not"
                                                  : "beyond the guarantee"));
@@ -104,10 +102,10 @@ std::vector<std::string> tenant_helps(const State& state, const Rules& rules, co
 std::string holder_text(const State& state, const Lease& lease) {
   if (state.tenants.by_name.quotas() == 0) return {};
   const TenantAccount& guarantor = account(state, account(state, account_of(state, lease.id)).guarantor);
-  const std::string has = guarantor.entry == nullptr
-                              ? "the tenant " + tenant_of(lease) + " has no quota"
-                              : "the tenant " + guarantor.name + " is guaranteed " + memory(guarantor.entry->quota) +
-                                    " and has " + format_size(guarantor.held.bytes);
+  const std::string has = guarantor.entry == nullptr ? "the tenant " + tenant_of(lease) + " has no quota"
+                                                     : "the tenant " + guarantor.name + " is guaranteed " +
+                                                           format_amount(guarantor.entry->quota) + " and has " +
+                                                           format_size(guarantor.held.bytes);
   if (is_protected(state, lease)) return has + ": no lease beyond a guarantee pauses this lease";
   return has + ": " + format_size(borrowed_by(state, lease)) +
          " are borrowed, and a lease within another guarantee may pause this lease";

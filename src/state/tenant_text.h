@@ -22,7 +22,9 @@ std::string holder_text(const State& state, const Lease& lease);
 // Arguments of the pause cause `quota`.
 ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& victim);
 Numbers bar_numbers(const TenantBar& bar);
-// "2.50 devices"
+// "2.5 devices", "1 device"
 std::string format_devices(std::int64_t thousandths);
+// "4.0 GiB and 1 device"; "none"
+std::string format_amount(const TenantAmount& amount);
 
 }  // namespace sublet::core

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tenants/tree.h"
 
+#include "base/spelled.h"
+#include "state/tenant_text.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,22 +11,6 @@
 
 namespace sublet::tenants {
 namespace {
-
-// As a file has it: "4GiB", "1536MiB".
-std::string size_text(Bytes bytes) {
-  constexpr std::pair<Bytes, const char*> units[] = {
-      {1024 * GiB, "TiB"}, {GiB, "GiB"}, {MiB, "MiB"}, {Bytes{1024}, "KiB"}};
-  for (const auto& [unit, name] : units)
-    if (bytes.count > 0 && bytes.count % unit.count == 0) return fmt::format("{}{}", bytes.count / unit.count, name);
-  return fmt::format("{}", bytes.count);
-}
-
-std::string duration_text(Duration duration) {
-  const std::int64_t seconds = duration / std::chrono::seconds(1);
-  for (const auto& [unit, name] : {std::pair(86400, "d"), std::pair(3600, "h"), std::pair(60, "m")})
-    if (seconds % unit == 0) return fmt::format("{}{}", seconds / unit, name);
-  return fmt::format("{}s", seconds);
-}
 
 using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -98,8 +85,9 @@ class Held {
       return fmt::format("tenant {} holds {}, {} above its {} of {}", name, format_size(sum.bytes),
                          format_size(sum.bytes - *most.bytes), what, format_size(*most.bytes));
     if (most.thousandths && sum.thousandths > *most.thousandths)
-      return fmt::format("tenant {} holds {}, {} above its {} of {}", name, format_devices(sum.thousandths),
-                         format_devices(sum.thousandths - *most.thousandths), what, format_devices(*most.thousandths));
+      return fmt::format("tenant {} holds {}, {} above its {} of {}", name, core::format_devices(sum.thousandths),
+                         core::format_devices(sum.thousandths - *most.thousandths), what,
+                         core::format_devices(*most.thousandths));
     return {};
   }
 
@@ -109,23 +97,6 @@ class Held {
 };
 
 }  // namespace
-
-std::string decimal(std::int64_t thousandths) {
-  std::string text = fmt::format("{}.{:03}", thousandths / 1000, thousandths % 1000);
-  while (text.back() == '0') text.pop_back();
-  if (text.back() == '.') text.pop_back();
-  return text;
-}
-
-std::string format_devices(std::int64_t thousandths) {
-  return fmt::format("{} {}", decimal(thousandths), thousandths == 1000 ? "device" : "devices");
-}
-
-std::string format_amount(const TenantAmount& amount) {
-  std::string text = amount.bytes ? format_size(*amount.bytes) : "";
-  if (amount.thousandths) text += (text.empty() ? "" : " and ") + format_devices(*amount.thousandths);
-  return text.empty() ? "none" : text;
-}
 
 std::string_view to_string(Change::Kind kind) {
   switch (kind) {
@@ -152,22 +123,22 @@ std::vector<std::pair<std::string, std::string>> field_texts(const Tenant& tenan
     if (value) add(name, fmt::format("{}", *value));
   };
   if (!tenant.parent.empty()) add("parent", tenant.parent);
-  if (tenant.quota.bytes) add("quota", size_text(*tenant.quota.bytes));
-  if (tenant.quota.thousandths) add("quota_devices", decimal(*tenant.quota.thousandths));
-  if (tenant.limit.bytes) add("limit", size_text(*tenant.limit.bytes));
-  if (tenant.limit.thousandths) add("limit_devices", decimal(*tenant.limit.thousandths));
+  if (tenant.quota.bytes) add("quota", spelled(*tenant.quota.bytes));
+  if (tenant.quota.thousandths) add("quota_devices", spelled_thousandths(*tenant.quota.thousandths));
+  if (tenant.limit.bytes) add("limit", spelled(*tenant.limit.bytes));
+  if (tenant.limit.thousandths) add("limit_devices", spelled_thousandths(*tenant.limit.thousandths));
   number("live_leases", tenant.live_leases);
   number("queued_leases", tenant.queued_leases);
-  if (tenant.longest_lease) add("longest_lease", duration_text(*tenant.longest_lease));
+  if (tenant.longest_lease) add("longest_lease", spelled(*tenant.longest_lease));
   if (tenant.on_limit == core::OnLimit::refuse) add("on_limit", "refuse");
-  if (tenant.weight != core::usual_weight) add("weight", decimal(tenant.weight));
+  if (tenant.weight != core::usual_weight) add("weight", spelled_thousandths(tenant.weight));
   if (!tenant.tiers.empty()) {
     std::vector<std::string_view> tiers;
     for (const core::Tier tier : tenant.tiers) tiers.push_back(core::to_string(tier));
     add("tiers", fmt::format("{}", fmt::join(tiers, ", ")));
   }
   number("highest_priority", tenant.highest_priority);
-  if (tenant.park_share) add("park_share", decimal(*tenant.park_share));
+  if (tenant.park_share) add("park_share", spelled_thousandths(*tenant.park_share));
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "state/format.h"
+#include "state/tenant_text.h"
 #include "tenants/rows.h"
 
 #include <fmt/format.h>
@@ -176,7 +177,7 @@ std::vector<engine::Warning> Tenants::warnings(Time now) const {
     all.push_back({"quotas-cut",
                    fmt::format("the quotas of the tenants add up to {}, and the present devices have {}: each quota is "
                                "cut by the same part",
-                               format_amount(guaranteed_), format_amount(present)),
+                               core::format_amount(guaranteed_), core::format_amount(present)),
                    "bring the lost device back, or lower the quotas: sublet tenant ls", now});
   }
   for (const auto& [id, since] : unserved_) {

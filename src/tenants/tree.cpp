@@ -2,6 +2,7 @@
 #include "tenants/tree.h"
 
 #include "base/text.h"
+#include "state/tenant_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,7 +67,7 @@ constexpr Measure measures[] = {
      +[](const TenantAmount& amount) {
        return amount.thousandths ? std::optional<std::int64_t>(*amount.thousandths) : std::optional<std::int64_t>();
      },
-     +[](std::int64_t thousandths) { return format_devices(thousandths); }},
+     +[](std::int64_t thousandths) { return core::format_devices(thousandths); }},
 };
 
 // The guarantees of an entry and all below it, and the names that they come from.

@@ -98,9 +98,4 @@ struct Effect {
 std::string_view to_string(Effect::Kind kind);
 std::vector<Effect> effects(const Tree& before, const Tree& after, const std::vector<Charge>& charges);
 
-// "2.5 devices", "1 device"
-std::string format_devices(std::int64_t thousandths);
-std::string decimal(std::int64_t thousandths);          // "2.5"
-std::string format_amount(const TenantAmount& amount);  // "4.0 GiB and 1 device"; "none"
-
 }  // namespace sublet::tenants
