@@ -2,7 +2,7 @@
 #include "cli/report_page.h"
 
 #include "cli/output.h"
-#include "cli/report_plot.h"
+#include "plot/plot.h"
 
 #include <fmt/format.h>
 
@@ -263,16 +263,7 @@ std::string report_html(const json& report) {
   return out + gaps_section(list_at(report, "gaps")) + "</body></html>\n";
 }
 
-std::string report_svg(const json& report) {
-  const std::vector<Plot> plots = plots_of(report);
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
-      "<style>\n{2}</style>\n",
-      plot_width, static_cast<int>(plots.size()) * plot_height, plot_style());
-  for (std::size_t i = 0; i < plots.size(); ++i)
-    out += svg_plot(plots[i], plot_width, plot_height, static_cast<int>(i) * plot_height);
-  return out + "</svg>\n";
-}
+std::string report_svg(const json& report) { return svg_plots(plots_of(report), plot_width, plot_height); }
 
 namespace {
 

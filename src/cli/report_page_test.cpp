@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/report_page.h"
-#include "cli/report_plot.h"
+#include "plot/plot.h"
 
 #include <gtest/gtest.h>
 

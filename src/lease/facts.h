@@ -316,7 +316,7 @@ struct ClockGap {
 };
 
 // The whole tree of tenants, and the use that was stored of them (only right after a start). The tree is valid: see
-// src/tenants/tree.h. Existing leases keep what they have.
+// src/tenant_tree/tree.h. Existing leases keep what they have.
 struct SetTenants {
   std::vector<Tenant> tenants;
   std::vector<TenantUse> used = {};

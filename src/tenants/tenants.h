@@ -6,8 +6,8 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "engine/records.h"
+#include "tenant_tree/tree.h"
 #include "tenants/rows.h"
-#include "tenants/tree.h"
 
 #include <map>
 #include <optional>

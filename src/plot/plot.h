@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plots as SVG, for the report. Pure functions; all texts are escaped here.
+// Plots as SVG, for reports and simulations. Pure functions; all texts are escaped here.
 #pragma once
 
 #include "base/units.h"
@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sublet::cli {
+namespace sublet {
 
 // The text with &, <, >, " and ' as character references, and without control characters.
 std::string escape_markup(std::string_view text);
@@ -34,10 +34,13 @@ struct Plot {
 // element, are in units of the viewBox.
 std::string svg_plot(const Plot& plot, int width, int height, int y = 0);
 
+// The plots one below the other, as one SVG that needs no other file.
+std::string svg_plots(const std::vector<Plot>& plots, int width, int height);
+
 // The rules of CSS for plots, without the style element.
 std::string_view plot_style();
 
 // At most `count` times from `from` to `to` as texts in UTC: "14:00", "Nov 27 14:00" or "Nov 27", by the length.
 std::vector<std::string> time_labels(Time from, Time to, int count);
 
-}  // namespace sublet::cli
+}  // namespace sublet

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/report_plot.h"
+#include "plot/plot.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sublet::cli {
+namespace sublet {
 namespace {
 
 constexpr int left_margin = 56, right_margin = 12, top_margin = 28, bottom_margin = 26;
@@ -151,13 +151,22 @@ std::string svg_plot(const Plot& plot, int width, int height, int y) {
   const Frame frame{static_cast<double>(left_margin), static_cast<double>(top_margin),
                     static_cast<double>(width - left_margin - right_margin),
                     static_cast<double>(height - top_margin - bottom_margin), top_of(plot)};
-  std::string out = fmt::format(R"(<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" )"
+  std::string out = fmt::format(R"(<svg class="plot" viewBox="0 0 {0} {1}" )"
                                 R"(width="{0}" height="{1}" y="{2}" role="img">)"
                                 "\n<title>{3}</title>\n",
                                 width, height, y, escape_markup(plot.title));
   out += axes(plot, frame);
   for (const PlotSeries& series : plot.series) out += plot.bars ? bars_of(series, frame) : line_of(series, frame);
   return out + legend(plot, width) + "</svg>\n";
+}
+
+std::string svg_plots(const std::vector<Plot>& plots, int width, int height) {
+  std::string out = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\">\n"
+      "<style>\n{2}</style>\n",
+      width, static_cast<int>(plots.size()) * height, plot_style());
+  for (std::size_t i = 0; i < plots.size(); ++i) out += svg_plot(plots[i], width, height, static_cast<int>(i) * height);
+  return out + "</svg>\n";
 }
 
 std::vector<std::string> time_labels(Time from, Time to, int count) {
@@ -173,4 +182,4 @@ std::vector<std::string> time_labels(Time from, Time to, int count) {
   return labels;
 }
 
-}  // namespace sublet::cli
+}  // namespace sublet

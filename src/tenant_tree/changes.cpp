@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tenants/tree.h"
+#include "tenant_tree/tree.h"
 
 #include "base/spelled.h"
 #include "state/tenant_text.h"
