@@ -38,6 +38,7 @@ Action add_gpus(Command command, Common& common);
 Action add_proclist(Command command, Common& common);
 Action add_events(Command command, Common& common);
 Action add_report(Command command, Common& common);
+Action add_plan(Command command, Common& common);
 Action add_simulate(Command command, Common& common);
 Action add_doctor(Command command, Common& common);
 Action add_verdicts(Command command, Common& common);
@@ -91,6 +92,7 @@ constexpr Verb kVerbs[] = {
      add_verdicts},
     {"events", "Look", "Follow events of leases, devices and warnings", add_events},
     {"report", "Look", "Report held memory and waiting times by user, consumer or tenant", add_report},
+    {"plan", "Look", "Tell when leases would start, and who would be paused for them", add_plan},
     {"simulate", "Look", "Run a trace of jobs through the scheduler in virtual time", add_simulate},
     {"doctor", "Look", "Check this machine and say what to do", add_doctor},
     {"enforce", "Set up", "Set what happens to processes that hold GPU memory without a lease", add_enforce},
@@ -106,7 +108,6 @@ constexpr Verb kVerbs[] = {
 
 constexpr std::string_view kNotYet[] = {
     "adapter",
-    "plan",
 };
 
 }  // namespace

@@ -33,6 +33,11 @@ Status take_gpu_spec(Body& body, const engine::Engine& engine, core::Lease& leas
 // Reads the body of a later POST /v1/leases by the caller. The lease gets a new token.
 Result<LeaseCall> read_lease_request(Call& call, const json& body);
 
+// The answer to a dry run, which creates nothing: what the lease would do; with `count` also when each of so many would
+// start.
+Response dry_run_of(const Call& call, const LeaseCall& asked, std::optional<int> count);
+inline constexpr int most_planned = 100;  // each costs a projection some events
+
 // An error if the user has reached limits.leases.
 Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer);
 

@@ -190,7 +190,12 @@ engine::Peer rank_of(const Call& call, const engine::Peer& peer) {
   return as_admin;
 }
 
-Result<LeaseCall> read_request(Call& call, bool& dry_run) {
+struct DryRunWish {
+  bool wanted = false;
+  std::optional<int> count = {};  // of leases like this
+};
+
+Result<LeaseCall> read_request(Call& call, DryRunWish& dry_run) {
   Body body(call.request.body);
   LeaseCall asked;
   Lease& lease = asked.submit.lease;
@@ -200,7 +205,8 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   lease.device_count = static_cast<int>(body.integer("devices", 1, 1024).value_or(1));
   asked.submit.may_queue = body.boolean("queue").value_or(true);
   asked.wait = std::chrono::seconds(body.integer("wait_seconds", 0, 3600).value_or(0));
-  dry_run = body.boolean("dry_run").value_or(false);
+  dry_run.wanted = body.boolean("dry_run").value_or(false);
+  if (const auto count = body.integer("count", 1, most_planned)) dry_run.count = static_cast<int>(*count);
   const auto who = take_on_behalf(body, call);
   if (!who) return who.error();
   if (auto taken = take_names(body, *who, call.engine.options().tenants, lease); !taken) return taken.error();
@@ -218,6 +224,8 @@ Result<LeaseCall> read_request(Call& call, bool& dry_run) {
   asked.keep_running = body.boolean("keep_running").value_or(false) || asked.program || asked.session;
   if (auto finished = body.finish(); !finished) return finished.error();
   if (!vram) return bad_request("vram_bytes is missing", "give the VRAM that the program needs, in bytes");
+  if (dry_run.count && !dry_run.wanted)
+    return bad_request("count is given without dry_run", "leave count out: a request asks for one lease");
   lease.vram = {*vram};
   lease.min_vram = {least.value_or(0)};
   asked.token = new_secret(call.request);
@@ -255,24 +263,6 @@ WaitForLease wait_for_grant(const Call& call, LeaseId id, bool by_connection, Du
           }};
 }
 
-// The answer to a dry run; creates nothing.
-Response dry_run_of(const Call& call, const LeaseCall& asked) {
-  const engine::Engine& engine = call.engine;
-  auto found = explain::dry_run(engine.state(), engine.rules(), asked.submit, engine.now());
-  if (!found) return problem(found.error());
-  explain::limit_to_host(found->room, engine.state(), engine.rules(), call.request.peer.uid);
-  JsonText out;
-  out.begin_object().field("would", explain::to_string(found->would)).key("devices").begin_array();
-  const bool known = found->would == explain::Would::preempt;
-  for (const std::string& device : known ? found->room.devices : found->lease.devices) out.value(device);
-  out.end_array().field("vram_bytes", found->lease.vram.count).key("queue");
-  if (found->queue.place > 0) write_queue_info(out, found->queue, engine);
-  else out.value(nullptr);
-  out.key("preemption").begin_object();
-  write_preview(out, found->room, engine.state());
-  return as_json(200, out.end_object().end_object().take());
-}
-
 }  // namespace
 
 Status take_rank(Body& body, const engine::Peer& peer, Lease& lease) {
@@ -303,7 +293,7 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body) {
   Request request = call.request;
   request.body = body;
   Call again{request, call.engine, {}, {}, call.capabilities};
-  bool dry_run = false;
+  DryRunWish dry_run;
   return read_request(again, dry_run);
 }
 
@@ -338,19 +328,19 @@ Reply submit(Call& call, LeaseCall asked) {
 namespace {
 
 Reply post_lease(Call& call) {
-  bool dry_run = false;
+  DryRunWish dry_run;
   auto asked = read_request(call, dry_run);
   if (!asked) return problem(asked.error());
   const Lease& lease = asked->submit.lease;
   // A group has one lease: the call was repeated, or another process of the group asks.
   const auto owned = lease_of_group(call, lease);
   if (!owned) return problem(owned.error());
-  if (*owned != nullptr && !dry_run) return lease_response(call, **owned);
+  if (*owned != nullptr && !dry_run.wanted) return lease_response(call, **owned);
   engine::Peer user = call.request.peer;
   user.uid = lease.uid, user.user = lease.user;
   if (auto more = check_lease_limit(call.engine, user); !more) return problem(more.error());
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
-  return dry_run ? Reply(dry_run_of(call, *asked)) : submit(call, std::move(*asked));
+  return dry_run.wanted ? Reply(dry_run_of(call, *asked, dry_run.count)) : submit(call, std::move(*asked));
 }
 
 }  // namespace

@@ -274,7 +274,7 @@ def test_help_shows_only_what_there_is():
     text = alone("--help").stdout
     for verb in (*LOOKING, "why", "doctor", "config", "completion", "run", "hold", "session"):
         assert f"\n  {verb} " in text
-    for verb in ("adapter", "plan"):
+    for verb in ("adapter",):
         assert f"\n  {verb} " not in text
 
 
