@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // `sublet simulate`: checks the flags, and has sublet-simulate, the program beside this one, carry out the order. It
-// needs no daemon.
+// needs a daemon only for --from-history.
 #include "cli/fetch.h"
+#include "cli/simulate_history.h"
 #include "cli/verb.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,12 +22,12 @@ namespace sublet::cli {
 namespace {
 
 struct SimulateFlags {
-  std::string trace, nodes, gpus, config, html, compare;
-  std::vector<std::string> sets;
+  std::string trace, scenario, nodes, gpus, config, tenants, html, svg, compare, csv;
+  std::optional<Duration> history;
+  std::vector<std::string> sets, more_gpus, without_users;
   std::string fill = "1.3";
   int seed = 42;
   std::optional<Bytes> link;
-  bool csv = false;
 };
 
 std::vector<std::string> parts_of(std::string_view list) {
@@ -37,49 +39,105 @@ std::vector<std::string> parts_of(std::string_view list) {
   return parts;
 }
 
-Result<std::string> order_of(const Common& common, const SimulateFlags& flags) {
-  const auto colon = flags.trace.find(':');
-  const std::string kind = flags.trace.substr(0, colon);
-  const bool known = colon != std::string::npos && (kind == "openb" || kind == "philly" || kind == "csv");
-  nlohmann::json order{
-      {"trace", {{"kind", known ? kind : "csv"}, {"file", known ? flags.trace.substr(colon + 1) : flags.trace}}},
-      {"seed", flags.seed},
-      {"set", flags.sets},
-      {"compare", parts_of(flags.compare)},
-      {"config", flags.config},
-      {"html", flags.html},
-      {"format", common.json ? "json"
-                 : flags.csv ? "csv"
-                             : "table"},
-      {"progress", ::isatty(STDERR_FILENO) != 0 && !common.quiet}};
-  if (flags.link) order["link_bytes"] = flags.link->count;
-  char* end = nullptr;
-  const double fill = std::strtod(flags.fill.c_str(), &end);
-  if (end == flags.fill.c_str() || *end != '\0' || !(fill > 0) || fill > 10)
-    return bad_request("--fill " + flags.fill + ": is no number above 0 and up to 10",
-                       "1.3 asks for 130 % of all devices");
-  order["fill"] = fill;
-  if (kind == "openb" && known && flags.nodes.empty())
-    return bad_request("a trace of openb needs --nodes FILE",
-                       "its list of machines, with sn, cpu_milli, memory_mib and gpu");
-  if (!flags.nodes.empty() && !(kind == "openb" && known))
+using Order = nlohmann::json;
+
+// The flags that contradict each other, or the source of the jobs.
+Status check_source(const SimulateFlags& flags, bool fills) {
+  const int sources = !flags.trace.empty() + !flags.scenario.empty() + flags.history.has_value();
+  if (sources != 1)
+    return bad_request("give one of --trace, --from-history and --scenario",
+                       "for example: sublet simulate --trace jobs.csv --gpus 4x24GiB");
+  if (!flags.nodes.empty() && !fills)
     return bad_request("--nodes fills machines with a trace of openb only", "write --trace openb:FILE, or use --gpus");
   if (!flags.nodes.empty() && !flags.gpus.empty())
     return bad_request("--nodes and --gpus exclude each other", "the file of --nodes says which devices there are");
   if (flags.nodes.empty() && (flags.fill != "1.3" || flags.seed != 42))
     return bad_request("--fill and --seed are for --nodes only", "a run with --gpus follows the times of the trace");
+  if (fills && flags.nodes.empty())
+    return bad_request("a trace of openb needs --nodes FILE",
+                       "its list of machines, with sn, cpu_milli, memory_mib and gpu");
+  if (fills && (!flags.more_gpus.empty() || !flags.without_users.empty() || !flags.tenants.empty()))
+    return bad_request("--add-gpu, --without-user and --tenants are not for --nodes", "use a trace with times");
+  if (!flags.trace.empty() && flags.nodes.empty() && flags.gpus.empty())
+    return bad_request("--gpus says which devices there are", "for example --gpus 4x24GiB");
+  return {};
+}
+
+Result<double> read_fill(const SimulateFlags& flags) {
+  char* end = nullptr;
+  const double fill = std::strtod(flags.fill.c_str(), &end);
+  if (end != flags.fill.c_str() && *end == '\0' && fill > 0 && fill <= 10) return fill;
+  return bad_request("--fill " + flags.fill + ": is no number above 0 and up to 10",
+                     "1.3 asks for 130 % of all devices");
+}
+
+Result<Order> order_of(const Common& common, const SimulateFlags& flags) {
+  const auto colon = flags.trace.find(':');
+  const std::string kind = flags.trace.substr(0, colon);
+  const bool known = colon != std::string::npos && (kind == "openb" || kind == "philly" || kind == "csv");
+  const auto fill = read_fill(flags);
+  if (!fill) return fill.error();
+  if (const Status source = check_source(flags, known && kind == "openb"); !source) return source.error();
+  Order order{{"seed", flags.seed},
+              {"fill", *fill},
+              {"set", flags.sets},
+              {"compare", parts_of(flags.compare)},
+              {"config", flags.config},
+              {"tenants", flags.tenants},
+              {"add_devices", flags.more_gpus},
+              {"without_users", flags.without_users},
+              {"html", flags.html},
+              {"svg", flags.svg},
+              {"format", common.json         ? "json"
+                         : flags.csv.empty() ? "table"
+                                             : flags.csv},
+              {"progress", ::isatty(STDERR_FILENO) != 0 && !common.quiet}};
+  if (flags.link) order["link_bytes"] = flags.link->count;
+  if (!flags.trace.empty())
+    order["trace"] = {{"kind", known ? kind : "csv"}, {"file", known ? flags.trace.substr(colon + 1) : flags.trace}};
+  if (!flags.scenario.empty()) order["scenario"] = flags.scenario;
   if (!flags.nodes.empty()) order["nodes"] = flags.nodes;
-  else if (flags.gpus.empty()) return bad_request("--gpus says which devices there are", "for example --gpus 4x24GiB");
-  else order["devices"] = flags.gpus;
-  return order.dump();
+  if (!flags.gpus.empty()) order["devices"] = flags.gpus;
+  return Result<Order>(boost::system::in_place_value, std::move(order));
+}
+
+// A file without a name that sublet-simulate inherits.
+Result<std::string> file_with(const std::string& text) {
+  const int fd = ::memfd_create("sublet-history", 0);
+  if (fd < 0) return from_errno("cannot keep the history", errno);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t more = ::write(fd, text.data() + done, text.size() - done);
+    if (more <= 0) return from_errno("cannot keep the history", errno);
+    done += static_cast<std::size_t>(more);
+  }
+  return fmt::format("/proc/self/fd/{}", fd);
+}
+
+// Asks the daemon for its past. Returns the exit status of a failure, or 0.
+int add_past(const Common& common, const SimulateFlags& flags, Order& order) {
+  auto client = connect(common);
+  if (!client) return fail(common, client.error());
+  auto past = ask_past(*client, *flags.history, client::names_daemon(common.host));
+  if (!past) return fail(common, past.error());
+  if (flags.config.empty()) {
+    order["config"] = past->config;
+    if (!past->problem.empty())
+      say(common, fmt::format("sublet: {}: its keys count as the defaults", visible(past->problem)));
+  }
+  const auto file = file_with(client::to_text(past->document));
+  if (!file) return fail(common, file.error());
+  order["history"] = *file;
+  return kOk;
 }
 
 int simulate(const Common& common, const SimulateFlags& flags) {
-  const auto order = order_of(common, flags);
+  auto order = order_of(common, flags);
   if (!order) return fail(common, order.error()), kUsage;
+  if (flags.history)
+    if (const int failed = add_past(common, flags, *order); failed != kOk) return failed;
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string program = (self.parent_path() / "sublet-simulate").string(), text = *order;
+  const std::string program = (self.parent_path() / "sublet-simulate").string(), text = client::to_text(*order);
   ::execl(program.c_str(), program.c_str(), text.c_str(), nullptr);
   return fail(common, from_errno("cannot start " + program, errno));
 }
@@ -90,10 +148,15 @@ Action add_simulate(Command command, Common& common) {
   auto flags = std::make_shared<SimulateFlags>();
   command.option("--trace", flags->trace, "Jobs: a CSV file, openb:FILE or philly:FILE")
       .type("FILE")
-      .required()
+      .offers(Offer::Of::files);
+  command.ttl("--from-history", flags->history, "Jobs: the leases of the daemon in this time, on its devices");
+  command.option("--scenario", flags->scenario, "Jobs: burst, which ships, or a scenario in a TOML file")
+      .type("NAME|FILE")
       .offers(Offer::Of::files);
   command.option("--gpus", flags->gpus, "Devices of the machine, for example 4x24GiB or 2x80GiB,1x24GiB")
       .type("DEVICES");
+  command.repeated("--add-gpu", flags->more_gpus, "One more device of this size").type("SIZE");
+  command.repeated("--without-user", flags->without_users, "Leave out the jobs of this user").type("NAME");
   command.option("--nodes", flags->nodes, "Machines that a trace of openb fills").type("FILE").offers(Offer::Of::files);
   command.option("--fill", flags->fill, "With --nodes: fill until so many times all devices are asked for (1.3)")
       .type("TIMES");
@@ -104,16 +167,30 @@ Action add_simulate(Command command, Common& common) {
       .type("FILE")
       .offers(Offer::Of::files);
   command.repeated("--set", flags->sets, "Change a key of the configuration: KEY=VALUE").type("KEY=VALUE");
-  command.option("--compare", flags->compare, "Side by side: placement policies, or configuration files FILE.toml")
+  command.option("--tenants", flags->tenants, "Tree of tenants, as for sublet tenant apply")
+      .type("FILE")
+      .offers(Offer::Of::files);
+  command
+      .option("--compare", flags->compare,
+              "Side by side: placement policies, configuration files FILE.toml, point-in-time")
       .type("A,B,...");
   command.size("--link", flags->link, "Bytes that a device moves in a second for a pause or resume (10GiB)");
-  command.flag("--csv", flags->csv, "Print samples over time as CSV");
+  const auto take_csv = [flags](const std::string& what) -> Status {
+    flags->csv = what.empty() ? "samples" : what;
+    if (flags->csv == "samples" || flags->csv == "tenants") return {};
+    return bad_request("'" + what + "' is neither samples nor tenants", "--csv prints the samples");
+  };
+  command.taken("--csv", take_csv, "Print samples over time as CSV, or a row for each tenant (--csv=tenants)")
+      .maybe_value("samples")
+      .type("WHAT");
   command.option("--html", flags->html, "Write a page with drawings, too").type("FILE").offers(Offer::Of::files);
+  command.option("--svg", flags->svg, "Write the drawings as a picture, too").type("FILE").offers(Offer::Of::files);
   add_json(command, common, "Print the figures as JSON");
   command.footer(
-      "Runs the decisions of the daemon on jobs of a trace, in virtual time and without\n"
-      "a daemon. A CSV file needs the columns arrives, runs and vram, and may have\n"
-      "devices, user, tenant, tier, priority, pausable and name. Ctrl-C prints the\n"
+      "Runs the decisions of the daemon on jobs, in virtual time. Only --from-history\n"
+      "asks a daemon, and changes nothing there. A CSV file needs the columns arrives,\n"
+      "runs and vram, and may have devices, user, tenant, tier, priority, pausable and\n"
+      "name. A scenario is compared with a point-in-time scheduler. Ctrl-C prints the\n"
       "result so far. See docs/placement.md.");
   return [&common, flags] { return simulate(common, *flags); };
 }

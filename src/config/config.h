@@ -229,6 +229,31 @@ struct Config {
     std::vector<Tenant> groups;  // the first that has the user decides
     std::vector<TenantEntry> entries;
   } tenants;
+  // Only a scenario file for `sublet simulate` has these.
+  struct Stream {
+    Text name;    // of the jobs
+    Text user;    // "": the name
+    Text tenant;  // "": the user
+    Choice tier{"standard"};
+    std::int64_t priority = 0;
+    bool pausable = true;
+    std::int64_t devices = 1;
+    Bytes vram;        // on each device; 0: all of it
+    Duration runs{};   // with its memory
+    Duration every{};  // between two arrivals; 0: they all arrive at `first`
+    Duration first{};  // arrival of the first
+    Duration until{};  // no arrival from then on; 0: scenario.length
+    std::int64_t at_once = 1;
+    double spread = 0;  // part by which `runs` and `every` differ, up or down
+  };
+  struct Scenario {
+    Text devices;
+    Duration length{};
+    Duration checkpoint{};                      // of jobs that the point-in-time scheduler ends; 0: none
+    Duration grace = std::chrono::seconds(30);  // that it gives them
+    std::int64_t seed = 42;
+    std::vector<Stream> streams;
+  } scenario;
   struct Store {
     std::string path;  // "": in the state directory of the daemon's mode
     Duration keep_ended = std::chrono::hours(24 * 30);

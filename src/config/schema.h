@@ -32,11 +32,10 @@ std::span<const Key> keys();  // sorted by name
 const Key* find(std::string_view name);
 
 // How a value is reached in a row of a list; the row is of the list's own type. The alternative is the type.
-using FieldAccess =
-    std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
-                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*), Choice& (*)(void*),
-                 Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*), Accounts& (*)(void*), Name& (*)(void*),
-                 Words& (*)(void*)>;
+using FieldAccess = std::variant<Duration& (*)(void*), Bytes& (*)(void*), std::int64_t& (*)(void*), double& (*)(void*),
+                                 std::string& (*)(void*), LoopbackAddress& (*)(void*), bool& (*)(void*),
+                                 Choice& (*)(void*), Text& (*)(void*), Url& (*)(void*), Secret& (*)(void*),
+                                 Accounts& (*)(void*), Name& (*)(void*), Words& (*)(void*)>;
 
 namespace detail {
 template <typename Row, typename Value>
@@ -103,6 +102,9 @@ struct Schema {
 const Schema& schema();
 // The schema of a file with a tree of tenants (`sublet tenant apply`). Its rows are Config::tenants.entries.
 const Schema& tenant_schema();
+// The schema of a scenario for `sublet simulate`: the keys of the daemon, those of the scenario, its tenants and its
+// streams of jobs.
+const Schema& scenario_schema();
 
 // Keys of features that this version does not have, with the feature's name. Such a key gets a different message than a
 // wrong key.

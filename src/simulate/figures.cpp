@@ -55,7 +55,7 @@ std::optional<double> jain_of(const std::vector<Job>& jobs, const Outcome& outco
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (outcome.jobs[i].how == Ran::How::refused || jobs[i].arrives >= last) continue;
     const double asked = static_cast<double>(jobs[i].vram.count) * jobs[i].devices * seconds(jobs[i].runs);
-    auto& its = tenants[jobs[i].tenant.empty() ? jobs[i].user : jobs[i].tenant];
+    auto& its = tenants[jobs[i].whose()];
     its.first += asked;
     its.second += asked * served_by(jobs[i], outcome.jobs[i], last);
   }
@@ -68,6 +68,33 @@ std::optional<double> jain_of(const std::vector<Job>& jobs, const Outcome& outco
   return squares > 0 ? std::optional(sum * sum / (count * squares)) : std::nullopt;
 }
 
+// The work that the program of the job kept, in bytes × seconds.
+double useful_of(const Job& job, const Ran& ran) {
+  return static_cast<double>(job.vram.count) * job.devices * seconds(ran.got);
+}
+
+std::vector<TenantFigures> tenants_of(const std::vector<Job>& jobs, const Outcome& outcome) {
+  std::map<std::string_view, std::vector<Duration>> waits;
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    const Ran& ran = outcome.jobs[i];
+    if (ran.how == Ran::How::refused || jobs[i].arrives > outcome.lasted) continue;
+    waits[jobs[i].whose()].push_back(ran.started.value_or(ran.ended.value_or(outcome.lasted)) - jobs[i].arrives);
+  }
+  const double capacity = static_cast<double>(std::max(outcome.capacity.count, std::int64_t{1}));
+  const double all = capacity * std::max(seconds(outcome.lasted), 1e-9);
+  std::vector<TenantFigures> found;
+  for (const auto& [name, sum] : outcome.tenants) {
+    TenantFigures& its = found.emplace_back();
+    its.name = name;
+    its.guarantee = sum.guarantee / capacity;
+    its.held = sum.held / all, its.entitled = sum.entitled / all;
+    if (sum.entitled > 0) its.error = (sum.held - sum.entitled) / sum.entitled;
+    its.asked = sum.asked, its.served = sum.served, its.latest = sum.latest;
+    its.waits = waits_of(name, std::move(waits[name]));
+  }
+  return found;
+}
+
 }  // namespace
 
 std::vector<std::string_view> all_sizes() {
@@ -77,7 +104,7 @@ std::vector<std::string_view> all_sizes() {
 }
 
 Figures figures_of(std::string name, const std::vector<Job>& jobs, Outcome outcome, Bytes device) {
-  Figures all{.name = std::move(name), .waits = {}, .outcome = {}};
+  Figures all{.name = std::move(name), .waits = {}, .jain = {}, .tenants = {}, .outcome = {}};
   std::vector<Duration> every;
   std::array<std::vector<Duration>, sizes.size()> by_size;
   std::vector<double> slowdowns;
@@ -108,6 +135,10 @@ Figures figures_of(std::string name, const std::vector<Job>& jobs, Outcome outco
   all.jain = jain_of(jobs, outcome);
   const double capacity = static_cast<double>(std::max(outcome.capacity.count, std::int64_t{1}));
   all.allocated = outcome.used / capacity;
+  double useful = 0;
+  for (std::size_t i = 0; i < jobs.size(); ++i) useful += useful_of(jobs[i], outcome.jobs[i]);
+  all.useful = useful / (capacity * std::max(seconds(outcome.lasted), 1e-9));
+  all.tenants = tenants_of(jobs, outcome);
   for (const Sample& its : outcome.samples)
     all.fragmented +=
         static_cast<double>(its.fragmented.count) / capacity / static_cast<double>(outcome.samples.size());

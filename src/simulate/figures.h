@@ -18,6 +18,17 @@ struct Waits {
   Duration p50{}, p95{}, p99{}, most{};
 };
 
+// A tenant beside the others.
+struct TenantFigures {
+  std::string name;
+  double guarantee = 0, held = 0, entitled = 0;  // parts of the memory; the last two on average over the run
+  // Difference of the last two, as a part of `entitled`; unset: it was entitled to nothing.
+  std::optional<double> error;
+  std::size_t asked = 0, served = 0;  // jobs within its guarantee; those that started at most 1 s later than predicted
+  Duration latest{};                  // longest time later than predicted
+  Waits waits;                        // a job that waits at the end counts with its wait so far
+};
+
 // All texts of Waits::size, in order.
 std::vector<std::string_view> all_sizes();
 
@@ -30,8 +41,10 @@ struct Figures {
   // same (Jain, Chiu, Hawe: A Quantitative Measure of Fairness, 1984). One tenant: 1. Unset: all
   // jobs arrived at once.
   std::optional<double> jain;
-  double allocated = 0;   // part of the memory, on average
-  double fragmented = 0;  // part of the memory, on average
+  double allocated = 0;                // part of the memory, on average
+  double fragmented = 0;               // part of the memory, on average
+  double useful = 0;                   // part of the memory, on average: of programs that ran and kept their work
+  std::vector<TenantFigures> tenants;  // by name
   Outcome outcome;
 };
 

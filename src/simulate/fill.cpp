@@ -2,8 +2,7 @@
 #include "simulate/fill.h"
 
 #include "core/step.h"
-
-#include <fmt/format.h>
+#include "simulate/devices.h"
 
 #include <algorithm>
 #include <cassert>
@@ -44,18 +43,12 @@ class Grants {
     rules_.headroom = {};
     rules_.max_age = std::chrono::hours(24 * 3650);
     rules_.automatic = false;
-    core::Snapshot snapshot{.began = now_, .devices = {}};
-    int index = 0;
+    std::vector<Bytes> sizes;
     for (const Node& node : nodes) {
-      first_.push_back(snapshot.devices.size());
-      for (int device = 0; device < node.devices; ++device) {
-        core::DeviceReading reading;
-        reading.uuid = fmt::format("GPU-{:05}", index);
-        reading.index = index++;
-        reading.total = node.each;
-        snapshot.devices.push_back(std::move(reading));
-      }
+      first_.push_back(sizes.size());
+      sizes.insert(sizes.end(), static_cast<std::size_t>(node.devices), node.each);
     }
+    const core::Snapshot snapshot{.began = now_, .devices = readings_of(sizes)};
     (void)core::step(state_, rules_, snapshot, now_);
   }
 
@@ -66,7 +59,7 @@ class Grants {
     lease.device_count = job.devices;
     lease.owner.kind = core::OwnerKind::token;
     for (const std::size_t device : place.devices)
-      lease.wanted_devices.push_back(fmt::format("GPU-{:05}", first_[place.machine] + device));
+      lease.wanted_devices.push_back(uuid_of(first_[place.machine] + device));
     const core::Plan plan = core::step(state_, rules_, core::Submit{std::move(lease)}, now_);
     return plan.outcome && core::find(state_, *plan.outcome)->state == core::LeaseState::active;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <set>
 
 namespace sublet::simulate {
 namespace {
@@ -56,6 +57,63 @@ std::vector<std::string> sizes_of(std::span<const Figures> all) {
   return sizes;
 }
 
+const TenantFigures* tenant_in(const Figures& all, const std::string& name) {
+  const auto found = std::ranges::find(all.tenants, name, &TenantFigures::name);
+  return found == all.tenants.end() ? nullptr : &*found;
+}
+
+// The tenants of any setting; none if there are too many for a table, or only one.
+std::vector<std::string> tenants_of(std::span<const Figures> all) {
+  std::set<std::string> names;
+  for (const Figures& its : all)
+    for (const TenantFigures& tenant : its.tenants) names.insert(tenant.name);
+  if (names.size() < 2 || names.size() > most_drawn_tenants) return {};
+  return {names.begin(), names.end()};
+}
+
+std::string served_text(const TenantFigures& its) {
+  return its.asked == 0 ? "-" : fmt::format("{} of {}", its.served, its.asked);
+}
+
+std::string error_text(const TenantFigures& its) {
+  return its.error ? fmt::format("{:+.1f} %", 100 * *its.error) : "-";
+}
+
+void add_tenants(std::vector<Row>& rows, std::span<const Figures> all) {
+  for (const std::string& name : tenants_of(all)) {
+    const auto cell = [&name](const std::function<std::string(const TenantFigures&)>& text) {
+      return [&name, text](const Figures& its) {
+        const TenantFigures* tenant = tenant_in(its, name);
+        return tenant == nullptr ? "-" : text(*tenant);
+      };
+    };
+    add<Figures>(rows, "tenant " + name + ", held", all, cell([](const auto& its) { return percent(its.held); }));
+    add<Figures>(rows, "  entitled to", all, cell([](const auto& its) { return percent(its.entitled); }));
+    add<Figures>(rows, "  share error", all, cell(error_text));
+    if (std::ranges::any_of(all,
+                            [&](const Figures& its) { return tenant_in(its, name) && tenant_in(its, name)->asked; }))
+      add<Figures>(rows, "  guarantees served", all, cell(served_text));
+    add<Figures>(rows, "  wait", all, cell([](const auto& its) { return format_duration(its.waits.p50); }));
+    add<Figures>(rows, "  p99", all, cell([](const auto& its) { return format_duration(its.waits.p99); }));
+  }
+}
+
+Json json_of_tenant(const TenantFigures& its) {
+  return {{"tenant", its.name},
+          {"guarantee_percent", 100 * its.guarantee},
+          {"held_percent", 100 * its.held},
+          {"entitled_percent", 100 * its.entitled},
+          {"share_error_percent", its.error ? Json(100 * *its.error) : Json(nullptr)},
+          {"guarantees_asked", its.asked},
+          {"guarantees_served", its.served},
+          {"latest_seconds", seconds(its.latest)},
+          {"jobs", its.waits.jobs},
+          {"wait_p50_seconds", seconds(its.waits.p50)},
+          {"wait_p95_seconds", seconds(its.waits.p95)},
+          {"wait_p99_seconds", seconds(its.waits.p99)},
+          {"wait_max_seconds", seconds(its.waits.most)}};
+}
+
 constexpr std::array<std::size_t, 6> loads{80, 90, 95, 100, 120, 130};
 
 template <typename Each>
@@ -75,6 +133,8 @@ Json json_of_run(const Figures& its) {
                      {"p95_seconds", seconds(wait.p95)},
                      {"p99_seconds", seconds(wait.p99)},
                      {"max_seconds", seconds(wait.most)}});
+  Json tenants = Json::array();
+  for (const TenantFigures& tenant : its.tenants) tenants.push_back(json_of_tenant(tenant));
   return {
       {"setting", its.name},
       {"partial", its.outcome.partial},
@@ -83,7 +143,9 @@ Json json_of_run(const Figures& its) {
       {"slowdown_p50", its.slowdown_p50},
       {"slowdown_p95", its.slowdown_p95},
       {"jain_index", its.jain ? Json(*its.jain) : Json(nullptr)},
+      {"tenants", std::move(tenants)},
       {"allocated_percent", 100 * its.allocated},
+      {"useful_percent", 100 * its.useful},
       {"fragmented_percent", 100 * its.fragmented},
       {"pauses", its.outcome.pauses},
       {"moved_bytes", its.outcome.moved.count},
@@ -132,7 +194,9 @@ std::string table_of(std::span<const Figures> all) {
   add<Figures>(rows, "  p95", all, [](const Figures& its) { return fmt::format("{:.2f}", its.slowdown_p95); });
   add<Figures>(rows, "Jain's index of tenants", all,
                [](const Figures& its) { return its.jain ? fmt::format("{:.3f}", *its.jain) : "-"; });
+  add_tenants(rows, all);
   add<Figures>(rows, "memory allocated", all, [](const Figures& its) { return percent(its.allocated); });
+  add<Figures>(rows, "  useful", all, [](const Figures& its) { return percent(its.useful); });
   add<Figures>(rows, "  fragmented", all, [](const Figures& its) { return percent(its.fragmented); });
   add<Figures>(rows, "pauses", all, [](const Figures& its) { return std::to_string(its.outcome.pauses); });
   add<Figures>(rows, "  bytes moved", all, [](const Figures& its) { return format_size(its.outcome.moved); });
@@ -168,6 +232,19 @@ std::string csv_of(std::span<const Figures> all) {
     for (const Sample& at : its.outcome.samples)
       text += fmt::format("{},{:.3f},{},{},{}\n", its.name, seconds(at.at), at.allocated.count, at.fragmented.count,
                           at.waiting);
+  return text;
+}
+
+std::string tenants_csv_of(std::span<const Figures> all) {
+  std::string text =
+      "setting,tenant,guarantee_percent,held_percent,entitled_percent,share_error_percent,guarantees_asked,"
+      "guarantees_served,latest_seconds,jobs,wait_p50_seconds,wait_p95_seconds,wait_p99_seconds\n";
+  for (const Figures& its : all)
+    for (const TenantFigures& of : its.tenants)
+      text += fmt::format(
+          "{},{},{:.4f},{:.4f},{:.4f},{},{},{},{:.3f},{},{:.3f},{:.3f},{:.3f}\n", its.name, of.name, 100 * of.guarantee,
+          100 * of.held, 100 * of.entitled, of.error ? fmt::format("{:.4f}", 100 * *of.error) : "", of.asked, of.served,
+          seconds(of.latest), of.waits.jobs, seconds(of.waits.p50), seconds(of.waits.p95), seconds(of.waits.p99));
   return text;
 }
 

@@ -23,7 +23,10 @@ nlohmann::json json_of(std::span<const Figures> all);  // an object; of several 
 nlohmann::json json_of(std::span<const NamedFill> all);
 std::string csv_of(std::span<const Figures> all);  // one row for each sample
 std::string csv_of(std::span<const NamedFill> all);
-std::string page_of(std::span<const Figures> all);  // HTML with drawings; needs no other file
+std::string tenants_csv_of(std::span<const Figures> all);  // one row for each tenant
+std::string page_of(std::span<const Figures> all);         // HTML with drawings; needs no other file
 std::string page_of(std::span<const NamedFill> all);
+std::string picture_of(std::span<const Figures> all);  // the drawings as one SVG
+std::string picture_of(std::span<const NamedFill> all);
 
 }  // namespace sublet::simulate

@@ -2,6 +2,8 @@
 #include "simulate/run.h"
 
 #include "core/step.h"
+#include "explain/explain.h"
+#include "simulate/devices.h"
 #include "state/devices.h"
 #include "state/pauses.h"
 
@@ -38,6 +40,8 @@ class World {
     std::optional<Time> since;  // since when it runs
     Time parked_since;
     std::uint64_t stamp = 0;  // an end of an earlier run does not count
+    TenantSums::Sum* tenant = nullptr;
+    std::optional<Duration> promised = {};  // wait; set for a job that arrived within the guarantee of its tenant
   };
   struct Event {
     Time at;
@@ -50,12 +54,16 @@ class World {
 
   Result<LeaseId> take(const Fact& fact);
   void submit(std::size_t job);
+  void promise(LeaseId lease, std::size_t job);
+  void note_start(Program& program);
   void handle(const Event& event);
   void note(const Lease& lease);
+  void expect_reading(const Lease& lease);
   void count_use();
   void order(LeaseId lease);
   void claim();
   void measure();
+  DeviceReading reading_of(const std::string& uuid) const;
   void sample_until(Time at);
   Sample sample(Time at) const;
 
@@ -70,6 +78,7 @@ class World {
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::unordered_map<LeaseId, Program> programs_;
   std::vector<LeaseId> offers_;
+  std::set<std::string> unread_;  // devices where a program came or went; uuids
   std::unordered_map<std::string, std::uint32_t> uids_;
   std::unordered_map<LeaseId, Bytes> reserved_;
   Bytes allocated_;
@@ -77,29 +86,27 @@ class World {
   placement::Mix mix_;
   Duration interval_ = std::chrono::seconds(1);
   Time sampled_at_ = begin;
+  TenantSums tenants_;
   Outcome outcome_;
 };
 
-World::World(const std::vector<Job>& jobs, const Setting& setting) : jobs_(jobs), setting_(setting) {
+World::World(const std::vector<Job>& jobs, const Setting& setting)
+    : jobs_(jobs), setting_(setting), tenants_(setting.tenants, sum_of(setting.devices), setting.devices.size()) {
   setting_.rules.max_age = ever;
   setting_.rules.safe_mode.reset();
   outcome_.jobs.resize(jobs.size());
-  Snapshot first{
-      .began = now_, .devices = {}, .host = {setting_.rules.ledger_limit + setting_.rules.ledger_reserve, {}}};
-  Bytes largest;
-  for (std::size_t i = 0; i < setting_.devices.size(); ++i) {
-    DeviceReading reading;
-    reading.uuid = fmt::format("GPU-{:05}", i);
-    reading.name = "simulated";
-    reading.index = static_cast<int>(i);
-    reading.total = setting_.devices[i];
-    outcome_.capacity += setting_.devices[i];
-    largest = std::max(largest, setting_.devices[i]);
-    first.devices.push_back(std::move(reading));
-  }
+  outcome_.capacity = sum_of(setting_.devices);
+  const Snapshot first{.began = now_,
+                       .devices = readings_of(setting_.devices, {setting_.link}),
+                       .host = {setting_.rules.ledger_limit + setting_.rules.ledger_reserve, {}}};
   std::vector<placement::Request> requests;
-  for (const Job& job : jobs) requests.push_back({job.devices, job.vram.count});
+  for (const Job& job : jobs) {
+    requests.push_back({job.devices, job.vram.count});
+    (void)tenants_.of(job.whose());
+  }
+  const Bytes largest = setting_.devices.empty() ? Bytes{} : *std::ranges::max_element(setting_.devices);
   if (!requests.empty()) mix_ = placement::mix_of(requests, largest.count);
+  if (!setting_.tenants.empty()) (void)take(SetTenants{setting_.tenants});
   (void)take(first);
 }
 
@@ -115,6 +122,10 @@ Outcome World::play() {
     const bool idle = arrives == Time::never() && ends == Time::never();
     if (idle && !measure_ && offers_.empty() && (state_.queue.size() == 0 || wake_at_ > now_ + ever / 2)) break;
     const Time next = measure_ || !offers_.empty() ? now_ : std::min({arrives, ends, wake_at_});
+    if (setting_.until && next > begin + *setting_.until) {
+      now_ = begin + *setting_.until;
+      break;
+    }
     sample_until(next);
     now_ = std::max(now_, next);
     if (!offers_.empty()) claim();
@@ -126,6 +137,11 @@ Outcome World::play() {
   sample_until(now_);
   outcome_.lasted = now_ - begin;
   outcome_.events = state_.steps;
+  for (const auto& [id, program] : programs_) {
+    const Duration left = program.since ? program.left - (now_ - *program.since) : program.left;
+    outcome_.jobs[program.job].got = jobs_[program.job].runs - left;
+  }
+  outcome_.tenants = tenants_.all();
   count_use();
   if (now_ > begin) outcome_.used /= static_cast<double>((now_ - begin).count());
   return std::move(outcome_);
@@ -139,7 +155,7 @@ void World::submit(std::size_t at) {
   }
   Lease lease;
   lease.user = job.user;
-  lease.tenant = job.tenant.empty() ? job.user : job.tenant;
+  lease.tenant = job.whose();
   lease.uid = uids_.try_emplace(job.user, 1000 + static_cast<std::uint32_t>(uids_.size())).first->second;
   lease.consumer = job.name.empty() ? "job" : job.name;
   lease.nameless = job.name.empty();
@@ -153,11 +169,39 @@ void World::submit(std::size_t at) {
   how.way = CooperationWay::webhook;
   how.address = "simulated";
   lease.cooperation = how;
-  const std::uint64_t last = state_.leases.last_id;
-  programs_[{last + 1}] = {.job = at, .left = job.runs, .since = {}, .parked_since = {}};
-  if (take(Submit{std::move(lease), true, true})) return;
-  programs_.erase({last + 1});
+  const LeaseId id{state_.leases.last_id + 1};
+  const std::int64_t bytes = job.devices * job.vram.count;
+  TenantSums::Sum& tenant = tenants_.of(lease.tenant);
+  const bool within = tenants_.within(lease.tenant, bytes);
+  tenant.wants += bytes;
+  programs_[id] = {.job = at, .left = job.runs, .since = {}, .parked_since = {}, .tenant = &tenant};
+  if (take(Submit{std::move(lease), true, true})) {
+    if (within) promise(id, at);
+    return;
+  }
+  tenant.wants -= bytes;
+  programs_.erase(id);
   outcome_.jobs[at].how = Ran::How::refused;
+}
+
+// The job arrived within the guarantee of its tenant: it is to start once the pauses for it are over, as predicted.
+void World::promise(LeaseId id, std::size_t at) {
+  const auto found = programs_.find(id);
+  if (found == programs_.end()) return;
+  Program& program = found->second;
+  ++program.tenant->asked;
+  if (outcome_.jobs[at].started) ++program.tenant->served;
+  else
+    program.promised = explain::Estimates(state_, setting_.rules, now_).of(*find(state_, id)).eta.value_or(Duration());
+}
+
+void World::note_start(Program& program) {
+  Ran& ran = outcome_.jobs[program.job];
+  ran.started = now_ - begin;
+  if (!program.promised) return;
+  const Duration late = *ran.started - jobs_[program.job].arrives - *program.promised;
+  if (late <= std::chrono::seconds(1)) ++program.tenant->served;
+  program.tenant->latest = std::max(program.tenant->latest, late);
 }
 
 Result<LeaseId> World::take(const Fact& fact) {
@@ -172,13 +216,12 @@ Result<LeaseId> World::take(const Fact& fact) {
   return std::move(plan.outcome);
 }
 
-// Its bytes move at the speed of the link.
+// Its bytes move at the speed of the links, from all of its devices at once.
 void World::order(LeaseId id) {
   const Lease* lease = find(state_, id);
   if (lease == nullptr) return;
-  const Bytes bytes = static_cast<std::int64_t>(lease->devices.size()) * lease->vram;
-  const double seconds = static_cast<double>(bytes.count) / static_cast<double>(setting_.link);
-  outcome_.moved += bytes;
+  const double seconds = static_cast<double>(lease->vram.count) / static_cast<double>(setting_.link);
+  outcome_.moved += static_cast<std::int64_t>(lease->devices.size()) * lease->vram;
   events_.push({now_ + Duration(std::llround(seconds * 1e9)), ++orders_, id, 0, true});
 }
 
@@ -203,21 +246,31 @@ void World::count_use() {
   used_at_ = now_;
 }
 
+// Without pauses nothing depends on the use of memory.
+void World::expect_reading(const Lease& lease) {
+  if (!setting_.rules.automatic) return;
+  unread_.insert(lease.devices.begin(), lease.devices.end());
+  measure_ |= !lease.devices.empty();
+}
+
 void World::note(const Lease& lease) {
   count_use();
   Bytes& reserved = reserved_[lease.id];
-  allocated_ += lease.reserved() - reserved;
+  const Bytes more = lease.reserved() - reserved;
+  allocated_ += more;
   reserved = lease.reserved();
   if (lease.ended()) reserved_.erase(lease.id);
   const auto found = programs_.find(lease.id);
   if (found == programs_.end()) return;
   Program& program = found->second;
+  program.tenant->holds += more.count;
   Ran& ran = outcome_.jobs[program.job];
   const bool runs = lease.state == LeaseState::active;
   if (lease.state == LeaseState::offered) offers_.push_back(lease.id);
-  if (runs && !ran.started) ran.started = now_ - begin;
+  if (runs && !ran.started) note_start(program);
   if (runs && !program.since) {
     program.since = now_;
+    expect_reading(lease);
     if (ran.pauses > 0) ran.parked += now_ - program.parked_since;
     events_.push({now_ + program.left, ++orders_, lease.id, ++program.stamp, false});
   } else if (!runs && program.since) {
@@ -227,10 +280,13 @@ void World::note(const Lease& lease) {
     if (lease.state == LeaseState::pausing) ++ran.pauses, ++outcome_.pauses;
   }
   if (!lease.ended()) return;
+  expect_reading(lease);
   ran.ended = now_ - begin;
   ran.how = lease.end_reason == EndReason::released   ? Ran::How::done
             : lease.end_reason == EndReason::rejected ? Ran::How::refused
                                                       : Ran::How::ended;
+  if (ran.how == Ran::How::done) ran.got = jobs_[program.job].runs;
+  program.tenant->wants -= jobs_[program.job].devices * jobs_[program.job].vram.count;
   programs_.erase(found);
 }
 
@@ -238,14 +294,31 @@ void World::claim() {
   for (const LeaseId id : std::exchange(offers_, {})) (void)take(Claim{id});
 }
 
-// Readings show that what was paused is gone.
+// The readings show the memory of active programs, by which pauses are predicted.
+DeviceReading World::reading_of(const std::string& uuid) const {
+  const Device& device = state_.devices.by_uuid.at(uuid);
+  DeviceReading reading = device.reading;
+  reading.processes.clear();
+  reading.used = {};
+  for (const LeaseId id : device.leases) {
+    const Lease* lease = find(state_, id);
+    if (lease == nullptr || lease->state != LeaseState::active) continue;
+    // No real process has such a pid.
+    const ProcessRef process{static_cast<std::int32_t>((1 << 30) + id.number % (1 << 30)), 1};
+    reading.processes.push_back({process, lease->vram, id});
+    reading.used += lease->vram;
+  }
+  return reading;
+}
+
+// Readings show what has come, and that what was paused is gone.
 void World::measure() {
   measure_ = false;
   Snapshot snapshot{.began = now_, .devices = {}, .host = state_.host.memory, .partial = true};
-  std::set<std::string> devices;
+  std::set<std::string> devices = std::exchange(unread_, {});
   for (const LeaseId id : state_.pauses.verifying)
     if (const Lease* lease = find(state_, id)) devices.insert(lease->devices.begin(), lease->devices.end());
-  for (const std::string& uuid : devices) snapshot.devices.push_back(state_.devices.by_uuid.at(uuid).reading);
+  for (const std::string& uuid : devices) snapshot.devices.push_back(reading_of(uuid));
   if (snapshot.devices.empty()) (void)take(Tick{});
   else (void)take(snapshot);
 }
@@ -254,6 +327,7 @@ void World::measure() {
 void World::sample_until(Time at) {
   for (; sampled_at_ <= at; sampled_at_ = sampled_at_ + interval_) {
     outcome_.samples.push_back(sample(sampled_at_));
+    tenants_.count(interval_);
     if (outcome_.samples.size() < most_samples) continue;
     std::size_t kept = 0;
     for (std::size_t i = 0; i < outcome_.samples.size(); i += 2) outcome_.samples[kept++] = outcome_.samples[i];
@@ -264,7 +338,7 @@ void World::sample_until(Time at) {
 }
 
 Sample World::sample(Time at) const {
-  Sample its{at - begin, {}, {}, state_.queue.size()};
+  Sample its{at - begin, {}, {}, state_.queue.size(), {}};
   double fragmented = 0;
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
     const Bytes free = std::max(free_on(state_, device, setting_.rules, now_), Bytes());
@@ -272,6 +346,7 @@ Sample World::sample(Time at) const {
     fragmented += placement::fragmented({.free = {free.count}, .whole = device.reading.total.count}, mix_);
   }
   its.fragmented = {std::llround(fragmented)};
+  its.tenants = tenants_.held(most_drawn_tenants);
   return its;
 }
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run of the shipped decisions in virtual time: jobs of a trace on the devices of one machine. Programs take all of
-// their leases at once, answer each order, and need the same time for each byte that moves. The same input gives the
-// same outcome.
+// their leases at once, answer each order, and need the same time for each byte that moves; several devices move at
+// once. The same input gives the same outcome.
 #pragma once
 
 #include "lease/rules.h"
+#include "simulate/shares.h"
 #include "simulate/trace.h"
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace sublet::simulate {
@@ -17,6 +20,8 @@ namespace sublet::simulate {
 struct Setting {
   std::vector<Bytes> devices;
   core::Rules rules;
+  std::vector<core::Tenant> tenants = {};                 // a valid tree
+  std::optional<Duration> until = {};                     // the run ends then; unset: with the last job
   std::int64_t link = 10 * GiB.count;                     // bytes in a second, out of a device or back
   std::function<bool(std::size_t arrived)> goes_on = {};  // called now and then; false ends the run, which is partial
 };
@@ -29,6 +34,7 @@ struct Ran {
   std::optional<Duration> ended;
   Duration parked{};
   int pauses = 0;
+  Duration got{};  // of its run, without what was lost
 };
 
 // The memory at a moment: of all devices.
@@ -36,7 +42,9 @@ struct Sample {
   Duration at{};
   Bytes allocated, fragmented;
   std::size_t waiting = 0;
+  std::vector<Bytes> tenants = {};  // memory of each, by name; empty: there are too many
 };
+inline constexpr std::size_t most_drawn_tenants = 12;
 
 struct Outcome {
   std::vector<Ran> jobs;
@@ -47,6 +55,7 @@ struct Outcome {
   int pauses = 0;
   Bytes moved;
   double used = 0;  // bytes that were allocated, on average over the run
+  std::map<std::string, TenantSums::Sum> tenants = {};
   bool partial = false;
 };
 

@@ -3,7 +3,9 @@
 #include "config/config.h"
 #include "config/schema.h"
 #include "settings/rules_of.h"
+#include "simulate/input.h"
 #include "simulate/output.h"
+#include "simulate/point_in_time.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -25,9 +27,12 @@ constexpr int failed = 1, usage = 2, bad_config = 78, interrupted = 130;
 
 volatile std::sig_atomic_t stop = 0;
 
+constexpr const char* point_in_time = "point-in-time";
+
 struct Variant {
   std::string name;
   Config config;
+  bool is_baseline = false;
 };
 
 int fail(const Error& error, int status) {
@@ -36,8 +41,10 @@ int fail(const Error& error, int status) {
   return status;
 }
 
-Result<Config> load(const std::string& file, const std::vector<std::string>& sets) {
+// `base`: of a scenario; it counts without a file.
+Result<Config> load(const std::string& file, const std::vector<std::string>& sets, const Config* base) {
   config::Loaded loaded = file.empty() ? config::parse("", "") : config::load_named(file);
+  if (file.empty() && base != nullptr) loaded.config = *base;
   if (!loaded.problems.empty()) return config::to_error(loaded.problems);
   for (const std::string& set : sets) {
     const auto equal = set.find('=');
@@ -51,23 +58,27 @@ Result<Config> load(const std::string& file, const std::vector<std::string>& set
   return loaded.config;
 }
 
-// A policy, or a configuration file.
-Result<std::vector<Variant>> variants_of(const Json& order) {
+// A policy, a configuration file, or the scheduler to compare with. A scenario is compared with that.
+Result<std::vector<Variant>> variants_of(const Json& order, const Config* base) {
   const auto sets = order.value("set", std::vector<std::string>());
   const std::string file = order.value("config", "");
   std::vector<Variant> variants;
-  for (const std::string& name : order.value("compare", std::vector<std::string>())) {
+  auto names = order.value("compare", std::vector<std::string>());
+  if (names.empty() && base != nullptr) names = {point_in_time, "sublet"};
+  for (const std::string& name : names) {
     const auto policy = placement::parse_policy(name);
-    if (!policy && !name.ends_with(".toml"))
+    const bool is_baseline = name == point_in_time && !order.contains("nodes");
+    const bool is_file = name.ends_with(".toml");
+    if (!policy && !is_baseline && !is_file && name != "sublet")
       return bad_request(fmt::format("--compare {}: neither a policy nor a file", name),
-                         "fragmentation, best-fit, pack, spread, random, or FILE.toml");
-    auto config = load(policy ? file : name, sets);
+                         "fragmentation, best-fit, pack, spread, random, sublet, point-in-time, or FILE.toml");
+    auto config = load(is_file ? name : file, sets, base);
     if (!config) return config.error();
     if (policy) config->placement.policy.word = name;
-    variants.push_back({name, std::move(*config)});
+    variants.push_back({name, std::move(*config), is_baseline});
   }
   if (!variants.empty()) return variants;
-  auto config = load(file, sets);
+  auto config = load(file, sets, base);
   if (!config) return config.error();
   return std::vector<Variant>{{config->placement.policy.word, std::move(*config)}};
 }
@@ -94,33 +105,43 @@ class Progress {
   int last_ = -1;
 };
 
+Status write(const std::string& file, const std::string& text) {
+  if (file.empty()) return {};
+  std::ofstream out(file, std::ios::trunc);
+  out << text;
+  out.close();
+  if (out) return {};
+  return Error{Code::Unavailable, fmt::format("cannot write {}", file), "choose another file"};
+}
+
+std::string tenants_text(std::span<const Figures> all) { return tenants_csv_of(all); }
+std::string tenants_text(std::span<const NamedFill> all) { return csv_of(all); }
+
 template <typename Each>
-int print(const Json& order, const std::vector<Each>& all, bool partial) {
+int print(const Json& order, const std::vector<Each>& all, bool partial, const Json& past = {}) {
   const std::span<const Each> span(all);
   const std::string format = order.value("format", "table");
-  if (format == "json") fmt::print("{}\n", json_of(span).dump(2));
-  else if (format == "csv") fmt::print("{}", csv_of(span));
-  else fmt::print("{}", table_of(span));
-  if (partial) fmt::print(stderr, "sublet: interrupted: the result is partial\n");
-  const std::string html = order.value("html", "");
-  if (!html.empty()) {
-    std::ofstream out(html, std::ios::trunc);
-    out << page_of(span);
-    out.close();
-    if (!out) return fail({Code::Unavailable, fmt::format("cannot write {}", html), "choose another file"}, failed);
+  if (format == "json") {
+    Json json = json_of(span);
+    if (!past.is_null()) json["history"] = past;
+    fmt::print("{}\n", json.dump(2));
+  } else if (format == "samples") {
+    fmt::print("{}", csv_of(span));
+  } else if (format == "tenants") {
+    fmt::print("{}", tenants_text(span));
+  } else {
+    fmt::print("{}", table_of(span));
   }
+  if (partial) fmt::print(stderr, "sublet: interrupted: the result is partial\n");
+  const std::string html = order.value("html", ""), svg = order.value("svg", "");
+  for (const Status& written :
+       {write(html, html.empty() ? "" : page_of(span)), write(svg, svg.empty() ? "" : picture_of(span))})
+    if (!written) return fail(written.error(), failed);
   return partial ? interrupted : 0;
 }
 
-Result<std::vector<Job>> jobs_of(const Json& order, Bytes device) {
-  const std::string kind = order.at("trace").at("kind"), file = order.at("trace").at("file");
-  if (kind == "openb") return read_openb(file);
-  if (kind == "philly") return read_philly(file, device);
-  return read_jobs(file);
-}
-
 int run_fill(const Json& order, const std::vector<Variant>& variants) {
-  const auto jobs = jobs_of(order, 1000 * thousandth);
+  const auto jobs = read_trace(order, 1000 * thousandth);
   if (!jobs) return fail(jobs.error(), failed);
   const auto nodes = read_nodes(order.at("nodes"));
   if (!nodes) return fail(nodes.error(), failed);
@@ -138,36 +159,51 @@ int run_fill(const Json& order, const std::vector<Variant>& variants) {
   return print(order, all, partial);
 }
 
-int run_trace(const Json& order, const std::vector<Variant>& variants) {
-  const auto devices = parse_devices(order.value("devices", ""));
-  if (!devices) return fail(devices.error(), usage);
-  const Bytes largest = *std::ranges::max_element(*devices);
-  const auto jobs = jobs_of(order, largest);
-  if (!jobs) return fail(jobs.error(), failed);
+Figures run_one(const Json& order, const Input& input, const Variant& variant, std::size_t count) {
+  Progress progress(order.value("progress", false), variant.name);
+  Setting setting{.devices = input.devices,
+                  .rules = settings::rules_of(variant.config, std::nullopt),
+                  .tenants = input.tenants,
+                  .until = input.until};
+  setting.link = order.value("link_bytes", setting.link);
+  setting.goes_on = [&](std::size_t arrived) {
+    return progress.at(static_cast<double>(arrived) / static_cast<double>(count));
+  };
+  // A job that asks for all of a device gets what the headroom leaves of it.
+  std::vector<Job> fitted = input.jobs;
+  for (Job& job : fitted)
+    if (std::ranges::find(input.devices, job.vram) != input.devices.end()) job.vram -= setting.rules.headroom;
+  const Bytes largest = *std::ranges::max_element(input.devices);
+  Outcome outcome = variant.is_baseline ? run_point_in_time(fitted, setting, input.compared) : run(fitted, setting);
+  return figures_of(variant.name, fitted, std::move(outcome), largest);
+}
+
+int run_jobs(const Json& order, const std::optional<Scenario>& scenario, const std::vector<Variant>& variants) {
+  if (const auto devices = parse_devices(order.value("devices", "1x1GiB")); !devices)
+    return fail(devices.error(), usage);
+  const auto input = read_input(order, scenario);
+  if (!input) return fail(input.error(), failed);
+  for (const std::string& note : input->notes) fmt::print(stderr, "sublet: {}\n", note);
   std::vector<Figures> all;
   bool partial = false;
   for (const Variant& variant : variants) {
-    Progress progress(order.value("progress", false), variant.name);
-    Setting setting{.devices = *devices, .rules = settings::rules_of(variant.config, std::nullopt)};
-    setting.link = order.value("link_bytes", setting.link);
-    setting.goes_on = [&](std::size_t arrived) {
-      return progress.at(static_cast<double>(arrived) / static_cast<double>(jobs->size()));
-    };
-    // A job that asks for all of a device gets what the headroom leaves of it.
-    std::vector<Job> fitted = *jobs;
-    for (Job& job : fitted)
-      if (job.vram == largest) job.vram -= setting.rules.headroom;
-    all.push_back(figures_of(variant.name, fitted, run(fitted, setting), largest));
+    all.push_back(run_one(order, *input, variant, input->jobs.size()));
     if (partial |= all.back().outcome.partial; partial) break;
   }
-  return print(order, all, partial);
+  return print(order, all, partial, input->about);
 }
 
 int carry_out(const Json& order) {
-  const auto variants = variants_of(order);
+  std::optional<Scenario> scenario;
+  if (order.contains("scenario")) {
+    auto read = read_scenario(order.at("scenario"));
+    if (!read) return fail(read.error(), bad_config);
+    scenario = std::move(*read);
+  }
+  const auto variants = variants_of(order, scenario ? &scenario->config : nullptr);
   if (!variants) return fail(variants.error(), bad_config);
   std::signal(SIGINT, [](int) { stop = 1; });
-  return order.contains("nodes") ? run_fill(order, *variants) : run_trace(order, *variants);
+  return order.contains("nodes") ? run_fill(order, *variants) : run_jobs(order, scenario, *variants);
 }
 
 }  // namespace

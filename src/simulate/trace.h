@@ -30,6 +30,8 @@ struct Job {
   core::Tier tier = core::Tier::standard;
   int priority = 0;
   bool pausable = true;
+
+  const std::string& whose() const { return tenant.empty() ? user : tenant; }
 };
 
 struct Node {

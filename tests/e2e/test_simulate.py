@@ -46,7 +46,7 @@ def test_the_configuration_counts(tmp_path):
 
 
 @pytest.mark.parametrize("words, status, problem", [
-    (["--gpus", "1x24GiB"], 2, "--trace"),
+    (["--gpus", "1x24GiB"], 2, "give one of --trace"),
     (["--trace", TEN], 2, "--gpus says which devices"),
     (["--trace", TEN, "--gpus", "24GiB"], 2, "'24GiB' names no devices"),
     (["--trace", "/none.csv", "--gpus", "1x24GiB"], 1, "cannot read /none.csv"),
@@ -56,11 +56,80 @@ def test_the_configuration_counts(tmp_path):
     (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.auto=no"], 78, "there is no such key"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.slice_overhead=7"], 78, "is not between"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--fill", "much"], 2, "--fill much"),
+    (["--trace", TEN, "--scenario", "burst"], 2, "give one of --trace, --from-history and --scenario"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--without-user", "bella"], 1, "there is no job of this user"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--add-gpu", "some"], 1, "--add-gpu some: is no size"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--csv=all"], 2, "neither samples nor tenants"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--tenants", "/none.toml"], 1, "/none.toml"),
+    (["--scenario", "rush"], 78, "there is no scenario 'rush'"),
+    (["--scenario", "/none.toml"], 78, "/none.toml"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--html", "/none/page.html"], 1, "cannot write /none/page.html"),
 ])
 def test_wrong_words_are_named(words, status, problem):
     done = simulate(*words)
     assert (done.returncode, problem in done.stderr) == (status, True), done.stderr
+
+
+SCENARIO = """
+[scenario]
+devices = "4x24GiB"
+length = "8h"
+checkpoint = "1h"
+
+[[tenant]]
+name = "llm"
+quota_devices = 2
+
+[[stream]]
+name = "tune"
+tenant = "llm"
+devices = 2
+runs = "1h"
+every = "2h"
+first = "1h"
+
+[[stream]]
+name = "train"
+runs = "5h"
+every = "30m"
+spread = 0.2
+"""
+
+
+def test_a_scenario_runs_beside_a_point_in_time_scheduler(tmp_path):
+    file, picture = tmp_path / "lab.toml", tmp_path / "lab.svg"
+    file.write_text(SCENARIO)
+    figures = json.loads(simulate("--scenario", file, "--json", "--svg", picture, "--set", "ledger.limit=1TiB").stdout)
+    before, ours = figures["settings"]
+    assert [before["setting"], ours["setting"]] == ["point-in-time", "sublet"]
+    assert before["lasted_seconds"] == ours["lasted_seconds"] == 8 * 3600
+    tenants = {row["tenant"]: row for row in ours["tenants"]}
+    assert tenants.keys() == {"llm", "train"} and tenants["llm"]["guarantee_percent"] == 50
+    assert tenants["llm"]["guarantees_served"] == tenants["llm"]["guarantees_asked"] > 0
+    assert ours["useful_percent"] > before["useful_percent"]
+    text = picture.read_text()
+    assert text.startswith("<svg") and "llm" in text
+    rows = simulate("--scenario", file, "--csv=tenants").stdout.splitlines()
+    assert rows[0].startswith("setting,tenant,") and len(rows) == 5
+    one = json.loads(simulate("--scenario", file, "--compare", "pack", "--without-user", "train", "--json").stdout)
+    assert one["setting"] == "pack" and [row["tenant"] for row in one["tenants"]] == ["llm"]
+
+
+def test_a_wrong_scenario_names_its_line(tmp_path):
+    file = tmp_path / "lab.toml"
+    file.write_text(SCENARIO + '[placement]\npolicy = "cheapest"\n')
+    done = simulate("--scenario", file)
+    assert done.returncode == 78 and f"{file}:" in done.stderr and "placement.policy" in done.stderr
+
+
+def test_tenants_come_from_the_file_of_tenant_apply(tmp_path):
+    file = tmp_path / "tenants.toml"
+    file.write_text('[[tenant]]\nname = "ana"\nlimit = "0GiB"\n')
+    figures = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file, "--json").stdout)
+    assert figures["jobs"]["refused"] > 0
+    file.write_text('[[tenant]]\nname = "ana"\nparent = "none"\n')
+    done = simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file)
+    assert done.returncode == 1 and f"{file}:1" in done.stderr
 
 
 def catches_interrupts(pid):
