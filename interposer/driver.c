@@ -44,10 +44,10 @@ static void remember(uintptr_t address, int hook) {
   }
 }
 
-static int is_driver(const struct sublet_object* object) { return sublet_begins(object->soname, "libcuda.so"); }
+int sublet_is_driver(const struct sublet_object* object) { return sublet_begins(object->soname, "libcuda.so"); }
 
 static int take_driver(const struct sublet_object* object, void* data) {
-  if (!is_driver(object)) return 0;
+  if (!sublet_is_driver(object)) return 0;
   uint32_t found = 0;
   for (uint32_t i = 1; i < object->count; ++i) {
     const char* name = object->strings + object->symbols[i].st_name;
@@ -82,7 +82,8 @@ int sublet_find_driver(void) {
 
 void* sublet_real(int hook) {
   if (!sublet_find_driver()) return NULL;
-  return __atomic_load_n(&sublet_reals[hook], __ATOMIC_ACQUIRE);
+  void* function = __atomic_load_n(&sublet_reals[hook], __ATOMIC_ACQUIRE);
+  return function == (void*)sublet_lacking ? NULL : function;
 }
 
 static int find_hook(const void* function) {
@@ -106,7 +107,7 @@ void* sublet_hooked(void* function) {
   if (hook >= 0) return sublet_hooks[hook];
   /* A function of another copy of the driver goes past the hooks. */
   struct sublet_object object;
-  if (function != NULL && sublet_object_at(function, &object) && object.soname != NULL && is_driver(&object) &&
+  if (function != NULL && sublet_object_at(function, &object) && object.soname != NULL && sublet_is_driver(&object) &&
       object.base != __atomic_load_n(&driver_base, __ATOMIC_ACQUIRE))
     sublet_note_uncovered(SUBLET_INTERPOSER_SECOND_DRIVER, object.path);
   return function;

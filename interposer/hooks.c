@@ -30,14 +30,27 @@ void sublet_count(int hook) {
   __atomic_fetch_add(&sublet_shard[hook], 1, __ATOMIC_RELAXED);
 }
 
-/* Nothing has loaded the driver. A stub of the program that would load it is hidden by our function (record 0061). */
 static int absent(void) { return CUDA_ERROR_NOT_FOUND; }
 
-void* sublet_slow(uint64_t hook) {
+/* A library may have stubs of the driver of its own, which load the driver at the first call. Our functions hide them,
+ * so that a call without a driver goes on to the stub. The stub's own look-ups get our hooks. */
+void* sublet_behind(uint64_t hook, const void* caller) {
+  void* stub = sublet_stub((int)hook, caller);
+  return stub != NULL ? stub : (void*)absent;
+}
+
+void* sublet_slow(uint64_t hook, const void* caller) {
   void* real = sublet_real((int)hook);
   /* A thread that has counters does not come here any more, so that every function has to have a value then. */
-  if (real != NULL) sublet_count((int)hook);
-  return real != NULL ? real : (void*)absent;
+  sublet_count((int)hook);
+  return real != NULL ? real : sublet_behind(hook, caller);
+}
+
+/* The driver's function for a hook that is written here, else the stub. Only a call of the driver counts. */
+static void* go_on(int hook, const void* caller, int* is_real) {
+  void* real = sublet_real(hook);
+  *is_real = real != NULL;
+  return real != NULL ? real : sublet_behind((uint64_t)hook, caller);
 }
 
 /* Asks for one function of each family as a program would, and checks that the answer is known. */
@@ -70,15 +83,16 @@ static void begin(void) {
   int said = 0;
   if (version != NULL && version(&said) == CUDA_SUCCESS) __atomic_store_n(&driver_version, said, __ATOMIC_RELAXED);
   for (int hook = 0; hook < HOOKS; ++hook)
-    if (sublet_real(hook) == NULL) __atomic_store_n(&sublet_reals[hook], (void*)absent, __ATOMIC_RELEASE);
+    if (sublet_real(hook) == NULL) __atomic_store_n(&sublet_reals[hook], (void*)sublet_lacking, __ATOMIC_RELEASE);
   test_lookups();
   __atomic_store_n(&active, 1, __ATOMIC_RELEASE);
 }
 
 int cuInit(unsigned flags) {
-  const init_function real = (init_function)sublet_real(HOOK_cuInit);
-  if (real == NULL) return absent();
-  const int result = real(flags);
+  int is_real = 0;
+  const init_function next = (init_function)go_on(HOOK_cuInit, __builtin_return_address(0), &is_real);
+  const int result = next(flags);
+  if (!is_real) return result;
   if (result == CUDA_SUCCESS) begin();
   sublet_count(HOOK_cuInit);
   return result;
@@ -95,21 +109,29 @@ static int answer(int result, const char* name, void** function) {
 }
 
 int cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
-  const address_function real = (address_function)sublet_real(HOOK_cuGetProcAddress);
+  int is_real = 0;
+  const address_function next =
+      (address_function)go_on(HOOK_cuGetProcAddress, __builtin_return_address(0), &is_real);
+  if (!is_real) return next(name, function, version, flags);
   sublet_count(HOOK_cuGetProcAddress);
-  return real == NULL ? absent() : answer(real(name, function, version, flags), name, function);
+  return answer(next(name, function, version, flags), name, function);
+}
+
+static int second(int hook, const char* name, void** function, int version, uint64_t flags, int* status,
+                  const void* caller) {
+  int is_real = 0;
+  const address_function_v2 next = (address_function_v2)go_on(hook, caller, &is_real);
+  if (!is_real) return next(name, function, version, flags, status);
+  sublet_count(hook);
+  return answer(next(name, function, version, flags, status), name, function);
 }
 
 int cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
-  const address_function_v2 real = (address_function_v2)sublet_real(HOOK_cuGetProcAddress_v2);
-  sublet_count(HOOK_cuGetProcAddress_v2);
-  return real == NULL ? absent() : answer(real(name, function, version, flags, status), name, function);
+  return second(HOOK_cuGetProcAddress_v2, name, function, version, flags, status, __builtin_return_address(0));
 }
 
 int cuGetProcAddress_v2_ptsz(const char* name, void** function, int version, uint64_t flags, int* status) {
-  const address_function_v2 real = (address_function_v2)sublet_real(HOOK_cuGetProcAddress_v2_ptsz);
-  sublet_count(HOOK_cuGetProcAddress_v2_ptsz);
-  return real == NULL ? absent() : answer(real(name, function, version, flags, status), name, function);
+  return second(HOOK_cuGetProcAddress_v2_ptsz, name, function, version, flags, status, __builtin_return_address(0));
 }
 
 /* How often a function was called through its hook since cuInit succeeded; 0 for a name without a hook. */

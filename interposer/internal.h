@@ -38,7 +38,7 @@ struct sublet_object {
   const char* strings;
   const uint16_t* versions; /* NULL: symbols have no versions */
   uint32_t count;           /* of symbols */
-  int first;                /* whether the object is the program */
+  int place;                /* in the list of the loader: 0 is the program, then preloaded libraries in their order */
 };
 
 /* Calls back for each object with symbols until `visit` returns non-zero, and returns that. */
@@ -64,10 +64,17 @@ int sublet_hook_of(const char* name);
 int sublet_needs_hook(const char* name);
 const char* sublet_name(int hook);
 
+/* --- lookup.c */
+
+/* The function that a call would reach without us while the driver lacks it or is not loaded: the next of its name in
+ * the global order behind us, or in the libraries of the caller. NULL: there is none. */
+void* sublet_stub(int hook, const void* caller);
+
 /* --- driver.c: the driver's functions, and the way back from a function to its hook */
 
 /* Finds the driver once it is loaded, and keeps it loaded. 0: it is not there. */
 int sublet_find_driver(void);
+int sublet_is_driver(const struct sublet_object* object);
 /* The driver's function; NULL: the driver has none of this name, or is not there. */
 void* sublet_real(int hook);
 /* The hook for a function of the driver. Every other address is returned as it is. */
@@ -83,6 +90,10 @@ extern void* const sublet_hooks[HOOKS]; /* the exported functions, by number */
 extern void* sublet_reals[HOOKS];       /* written by driver.c */
 void sublet_count(int hook);
 /* Called by the stub of a thread that has no counters yet. Returns the function to go on with. */
-void* sublet_slow(uint64_t hook);
+void* sublet_slow(uint64_t hook, const void* caller);
+/* The same for a function that the driver lacks. */
+void* sublet_behind(uint64_t hook, const void* caller);
+/* Stands in sublet_reals for a function that the driver lacks. Only the stubs of hooks.S can call it. */
+extern char sublet_lacking[];
 
 #endif

@@ -46,7 +46,7 @@ static void* ask_in_caller(const struct question* question) {
   struct sublet_object caller;
   void* (*open)(const char*, int) = (void* (*)(const char*, int))sublet_real_dlopen();
   int (*close)(void*) = (int (*)(void*))sublet_real_dlclose();
-  if (open == NULL || close == NULL || !sublet_object_at(question->caller, &caller) || caller.first) return NULL;
+  if (open == NULL || close == NULL || !sublet_object_at(question->caller, &caller) || caller.place == 0) return NULL;
   void* handle = open(caller.path, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == NULL) return NULL;
   void* found = ask(question, handle);
@@ -79,7 +79,7 @@ static void* find_default(const struct question* question) {
 /* The object after the caller. We stand last among the preloaded libraries, so that none is left out after us. */
 static void* find_next(const struct question* question) {
   struct sublet_object caller;
-  const int of_program = sublet_object_at(question->caller, &caller) && caller.first;
+  const int of_program = sublet_object_at(question->caller, &caller) && caller.place == 0;
   void* found = ask(question, of_program ? RTLD_DEFAULT : RTLD_NEXT);
   if (found != NULL && (is_ours(question, found) || is_of_caller(question, found))) found = ask(question, RTLD_NEXT);
   if (found != NULL && !is_ours(question, found) && !is_of_caller(question, found)) return found;
@@ -93,6 +93,30 @@ static void* find(const struct question* question, void* handle) {
   if (handle == RTLD_NEXT) return find_next(question);
   void* found = ask(question, handle);
   return found != NULL && is_ours(question, found) ? find_default(question) : found;
+}
+
+/* A function of this name of an object behind us. A variable would be no function, and an object before us has called
+ * us and would be called again. */
+static int is_stub(const struct question* question, const void* found) {
+  struct sublet_object object, ours;
+  if (found == NULL || !sublet_object_at(found, &object) || !sublet_object_at(sublet_hooks, &ours)) return 0;
+  if (object.place <= ours.place || object.symbols == NULL || sublet_is_driver(&object)) return 0;
+  for (uint32_t i = 1; i < object.count; ++i) {
+    const ElfW(Sym)* symbol = &object.symbols[i];
+    const unsigned type = ELF64_ST_TYPE(symbol->st_info);
+    if (type != STT_FUNC && type != STT_GNU_IFUNC) continue;
+    if (sublet_same(object.strings + symbol->st_name, question->name) && symbol->st_shndx != SHN_UNDEF) return 1;
+  }
+  return 0;
+}
+
+void* sublet_stub(int hook, const void* caller) {
+  if (sublet_real_dlsym() == NULL) return NULL;
+  const struct question question = {sublet_name(hook), NULL, hook, caller};
+  void* found = ask(&question, RTLD_NEXT);
+  if (!is_stub(&question, found)) found = ask_in_caller(&question);
+  if (is_stub(&question, found)) return found;
+  return sublet_real(hook); /* another thread may have loaded the driver meanwhile */
 }
 
 /* A program that asks for dlsym itself gets ours, unless its own place decides which one it gets. */

@@ -59,7 +59,7 @@ static int on_object(struct dl_phdr_info* info, size_t size, void* data) {
   (void)size;
   struct walk* walk = data;
   struct sublet_object object = {0};
-  object.first = walk->place++ == 0;
+  object.place = walk->place++;
   object.base = info->dlpi_addr;
   object.path = info->dlpi_name != NULL ? info->dlpi_name : "";
   /* The kernel's own object is in the list too, and its tables keep the addresses of the file. */
@@ -88,7 +88,7 @@ static int on_address(struct dl_phdr_info* info, size_t size, void* data) {
     if (part->p_type != PT_LOAD || search->address < begin || search->address - begin >= part->p_memsz) continue;
     search->out->base = info->dlpi_addr;
     search->out->path = info->dlpi_name != NULL ? info->dlpi_name : "";
-    search->out->first = place == 0;
+    search->out->place = place;
     search->out->soname = "";
     (void)has_symbols(info, search->out);
     return 1;
