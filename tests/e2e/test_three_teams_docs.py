@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/three-teams.md: three real users run its commands in their order, and see what the document shows."""
 import re
+import shutil
 import subprocess
 
 from tests.support.parking import until_filled
-from tests.support.sublet import ROOT, wait_until
+from tests.support.sublet import BIN, ROOT, wait_until
 from tests.support.system import ADMINS, GROUP, System
 
 DOCUMENT = (ROOT / "docs/three-teams.md").read_text()
 PEOPLE = {"ana": (54401, "vision"), "ben": (54402, "speech"), "cleo": (54403, "robots")}
 # Each program holds memory, as the programs of the document would, and runs until it is stopped.
 PYTHON = '#!/bin/sh\nexec simgpu-load --alloc 512MiB --verify --seconds 600\n'
-CHANGING = ("run", "apply")  # what other commands show may be on its way, and they are repeated
+CHANGING = ("run", "apply", "simulate")  # what other commands show may be on its way, and they are repeated
 
 
 def blocks(kind):
@@ -35,6 +36,8 @@ class Place:
         configuration, tenants = blocks("toml")
         self.system = System(config=configuration, cards="2x24GiB", people=PEOPLE).start_keeper_service().start()
         (self.system.home / "teams.toml").write_text(tenants)
+        shutil.copy(ROOT / "docs/three-teams-day.toml", self.system.home)
+        shutil.copy(BIN / "sublet-simulate", self.system.home / "bin")
         (self.system.home / "bin/python3").write_text(PYTHON)
         (self.system.home / "bin/python3").chmod(0o755)
 
@@ -72,7 +75,7 @@ def test_three_teams_share_two_cards():
     place, said = Place(), []
     try:
         all_steps = list(steps())
-        assert len(all_steps) == 18
+        assert len(all_steps) == 19
         for user, command, shown in all_steps:
             if command == "systemctl restart subletd":
                 place.restart()
