@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
+#include <cstdint>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -18,6 +20,7 @@ using placement::Policy;
 
 // So many devices with different free memory are compared, the fullest first.
 constexpr std::size_t compared = 32;
+constexpr std::int64_t size_limit = std::int64_t{1} << 50;  // more bytes than a device has
 
 struct Asked {
   const Step& step;
@@ -74,30 +77,43 @@ std::vector<const DeviceFree*> freest(const Asked& asked, std::size_t count) {
   return found;
 }
 
-// In bytes, so that devices of different sizes compare.
-double loss_on(const Asked& asked, const DeviceFree& room) {
-  return placement::loss(room.free.count, asked.lease.vram.count, 1, asked.step.state.learned.requests.mix());
+bool is_in_use(const Asked& asked, const DeviceFree& room) {
+  return !asked.step.state.devices.by_uuid.at(room.device).leases.empty();
+}
+
+// The policy as a number of bytes, so that devices of different sizes compare: the less the better.
+double score_of(const Asked& asked, const DeviceFree& room) {
+  const auto free = static_cast<double>(room.free.count);
+  switch (asked.step.rules.placement) {
+    case Policy::fragmentation:
+      return placement::loss(room.free.count, asked.lease.vram.count, asked.step.state.learned.requests.mix());
+    case Policy::spread: return -free;
+    case Policy::pack: return is_in_use(asked, room) ? free : free + static_cast<double>(size_limit);
+    case Policy::best_fit:
+    case Policy::random: break;
+  }
+  return free;
+}
+
+// The devices that are compared. `alike`: so many with the same free memory, where they are alike to the policy.
+std::vector<const DeviceFree*> candidates(const Asked& asked, std::size_t alike) {
+  const Policy policy = asked.step.rules.placement;
+  if (policy == Policy::spread) return freest(asked, alike);
+  const bool one_by_one = policy == Policy::random || policy == Policy::pack;
+  return fitting(asked, one_by_one ? compared : alike, policy == Policy::best_fit ? alike : compared);
+}
+
+const DeviceFree* best_among(const Asked& asked, const std::vector<const DeviceFree*>& all) {
+  if (all.size() <= 1) return all.empty() ? nullptr : all.front();
+  return *std::ranges::min_element(all, {}, [&asked](const DeviceFree* room) { return score_of(asked, *room); });
 }
 
 // The one device that the policy prefers; null: it fits on none.
 const DeviceFree* best_one(const Asked& asked) {
-  const Policy policy = asked.step.rules.placement;
-  if (policy == Policy::spread) {
-    const auto all = freest(asked, 1);
-    return all.empty() ? nullptr : all.front();
-  }
-  const bool one_by_one = policy == Policy::random || policy == Policy::pack;
-  const auto all = fitting(asked, one_by_one ? compared : 1, policy == Policy::best_fit ? 1 : compared);
-  if (all.empty()) return nullptr;
-  if (policy == Policy::random) return all[asked.lease.id.number * 0x9E3779B97F4A7C15 % all.size()];
-  if (policy == Policy::pack) {
-    const auto in_use = std::ranges::find_if(all, [&asked](const DeviceFree* room) {
-      return !asked.step.state.devices.by_uuid.at(room->device).leases.empty();
-    });
-    return in_use == all.end() ? all.front() : *in_use;
-  }
-  if (policy == Policy::best_fit || all.size() == 1) return all.front();
-  return *std::ranges::min_element(all, {}, [&asked](const DeviceFree* room) { return loss_on(asked, *room); });
+  const auto all = candidates(asked, 1);
+  if (asked.step.rules.placement == Policy::random && !all.empty())
+    return all[asked.lease.id.number * 0x9E3779B97F4A7C15 % all.size()];
+  return best_among(asked, all);
 }
 
 std::vector<const DeviceFree*> best_of(const Asked& asked, std::size_t count) {
@@ -145,6 +161,37 @@ std::optional<Placement> place_on_some(const Step& step, const QueueKey& key, co
     placement.vram = std::min(placement.vram, allowed);
   }
   return placement;
+}
+
+ReasonArgs why_there(const Step& step, const QueueKey& key, const Lease& lease, const Nominations* held,
+                     const Placement& placement) {
+  const Asked asked{step, key, lease, held};
+  const Policy policy = step.rules.placement;
+  const bool has_choice = lease.certain_devices().empty() && step.state.devices.by_free.size() > 1;
+  if (!has_choice || placement.vram < lease.vram || placement.devices.size() > 1) return {};
+  std::vector<const DeviceFree*> all = candidates(asked, 2);
+  const auto chosen = std::ranges::find(all, placement.devices.front(), &DeviceFree::device);
+  if (chosen == all.end()) return {};
+  const DeviceFree& here = **chosen;
+  all.erase(chosen);
+  if (all.empty()) return args("only", true);
+  ReasonArgs why = args("policy", to_string(policy));
+  if (policy == Policy::random) {
+    why.add("choices", all.size() + 1);
+    return why;
+  }
+  const DeviceFree& there = *best_among(asked, all);
+  why.add("next", step.state.devices.by_uuid.at(there.device).reading.id());
+  if (policy == Policy::fragmentation) {
+    const auto cost_on = [&](const DeviceFree& room) {
+      return Bytes{std::llround(
+          placement::cost(room.free.count, lease.vram.count, step.state.learned.requests.mix()))};
+    };
+    why.add(args("costs", cost_on(here), "next_costs", cost_on(there)));
+  }
+  why.add(args("used_before", policy == Policy::pack && is_in_use(asked, here) && !is_in_use(asked, there), "leaves",
+               here.free - lease.vram, "next_leaves", there.free - lease.vram));
+  return why;
 }
 
 }  // namespace sublet::core

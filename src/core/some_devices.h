@@ -12,5 +12,9 @@ Bytes allowance(const QueueKey& key, const Lease& lease, const DeviceFree& room,
 // Nothing if it does not fit on so many devices. Where only less than all of it fits, it takes the roomiest.
 std::optional<Placement> place_on_some(const Step& step, const QueueKey& key, const Lease& lease,
                                        const Nominations* held);
+// Why the waiter gets these devices and not the next best ones, as arguments of the fragment "chosen". Empty: it had no
+// choice.
+ReasonArgs why_there(const Step& step, const QueueKey& key, const Lease& lease, const Nominations* held,
+                     const Placement& placement);
 
 }  // namespace sublet::core

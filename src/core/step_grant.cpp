@@ -117,7 +117,7 @@ void grant_waiting(Step& step) {
     const QueueKey key = *step.state.queue.key(lease.id);
     if (lease.parking) bring_back(step, lease);
     else if (lease.resize) grow(step, lease);
-    else grant(step, lease, *placement);
+    else grant(step, lease, *placement, why_there(step, key, lease, held ? &*held : nullptr, *placement));
     reindex(step.state, step.rules, step.now);
     if (place_waiters(step)) held.reset();
     // A lease that is back is no obstacle any more to a nomination that was refused because of it.
@@ -241,7 +241,7 @@ static void note_held(Step& step, const Nominations& held) {
   step.state.nominations = std::move(rooms);
 }
 
-void grant(Step& step, Lease& lease, const Placement& placement) {
+void grant(Step& step, Lease& lease, const Placement& placement, ReasonArgs why) {
   lease.devices = placement.devices;
   if (mutant(Mutant::a_gang_of_fewer) && lease.devices.size() > 1) lease.devices.pop_back();
   std::optional<Bytes> free;  // on that of them where it is least
@@ -268,9 +268,10 @@ void grant(Step& step, Lease& lease, const Placement& placement) {
   else lease.offer_ends_at = step.now + step.rules.claim_window;
   const auto asked = lease.vram < lease.asked_vram ? std::optional(lease.asked_vram) : std::nullopt;
   const auto window = open ? std::nullopt : std::optional(step.rules.claim_window);
-  explain(step, lease, open ? ReasonKind::granted : ReasonKind::offered,
-          args("vram", lease.vram, "asked", asked, "devices", device_names(step.state, lease.devices), "free", *free,
-               "look", step.now - read_at, "waited", waited, "window", window));
+  ReasonArgs all = args("vram", lease.vram, "asked", asked, "devices", device_names(step.state, lease.devices), "free",
+                        *free, "look", step.now - read_at, "waited", waited, "window", window);
+  all.add(std::move(why));
+  explain(step, lease, open ? ReasonKind::granted : ReasonKind::offered, std::move(all));
   schedule(step.state, lease, step.rules);
   touch(step, lease);
 }

@@ -37,6 +37,34 @@ TEST(Grant, TakesTheDeviceThatItFillsBest) {
   EXPECT_EQ(w.device_of(w.submit(20 * GiB)), uuid_of(0));
 }
 
+TEST(Grant, SaysWhyItIsThisDevice) {
+  using placement::Policy;
+  const auto granted = [](Policy policy, std::vector<Bytes> before) {
+    World w;
+    w.rules.placement = policy;
+    w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
+    for (const Bytes size : before) w.submit(size);
+    return w.reason(w.submit(8 * GiB), ReasonKind::granted);
+  };
+  const ReasonArgs best = granted(Policy::best_fit, {});
+  EXPECT_EQ(best.text("policy"), "best-fit");
+  EXPECT_EQ(best.text("next"), "gpu0");
+  EXPECT_EQ(best.bytes("leaves"), 8 * GiB);
+  EXPECT_EQ(best.bytes("next_leaves"), 16 * GiB);
+  EXPECT_FALSE(best.has("costs"));
+  EXPECT_EQ(granted(Policy::spread, {}).text("next"), "gpu1");
+  EXPECT_EQ(granted(Policy::random, {}).number("choices"), 2);
+  EXPECT_FALSE(granted(Policy::pack, {}).flag("used_before")) << "both are idle";
+  EXPECT_TRUE(granted(Policy::pack, {GiB}).flag("used_before"));
+  EXPECT_EQ(granted(Policy::fragmentation, {}).bytes("costs"), 8 * GiB) << "the rest is useful to the same request";
+  EXPECT_TRUE(granted(Policy::fragmentation, {13 * GiB}).flag("only")) << "gpu1 has 3 GiB left";
+  World w;
+  w.snapshot({gpu(0, 24 * GiB), gpu(1, 16 * GiB)});
+  Lease named = wish(8 * GiB);
+  named.wanted_devices = {uuid_of(0)};
+  EXPECT_FALSE(w.reason(w.submit(named), ReasonKind::granted).has("policy")) << "its device was asked for by name";
+}
+
 Lease gang(int count, Bytes vram) {
   Lease lease = wish(vram);
   lease.device_count = count;

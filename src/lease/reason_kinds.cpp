@@ -34,7 +34,11 @@ constexpr Fragment fragments[]{
      "devices][{gone}; the devices are {known}]"},
     {"grant",
      "{vram:down}[ of the {asked:down} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
-     "before)], after waiting {waited}"},
+     "before)], after waiting {waited}{#chosen}"},
+    {"chosen",
+     "[{?only}; no other device could give it that][; chosen by {policy}[ among {choices} devices][: usual requests "
+     "lose {costs} there, {next_costs} on {next}][{?used_before}: {next} is not in use][; {leaves} stays free there, "
+     "{next_leaves} on {next}]]"},
     {"status", "[with status {status}][{!status}with an unknown status]"},
     {"left",
      "[{?stays_parked}; its program stays parked: Sublet did not start it and does not end it][{?not_back}; its "

@@ -82,6 +82,14 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
   const Row rows[] = {
       {K::granted, args("vram", 6 * GiB, "asked", 12 * GiB, "devices", Names{"gpu1"}, "free", 8 * GiB, "waited", 3s),
        "granted 6.0 GiB of the 12.0 GiB asked for on gpu1, where 8.0 GiB was free, after waiting 3 s"},
+      {K::granted,
+       args("vram", 6 * GiB, "devices", Names{"gpu1"}, "free", 8 * GiB, "waited", 3s, "policy", "fragmentation", "next",
+            "gpu0", "costs", 6 * GiB, "next_costs", 9 * GiB, "leaves", 2 * GiB, "next_leaves", 4 * GiB),
+       "granted 6.0 GiB on gpu1, where 8.0 GiB was free, after waiting 3 s; chosen by fragmentation: usual requests "
+       "lose 6.0 GiB there, 9.0 GiB on gpu0; 2.0 GiB stays free there, 4.0 GiB on gpu0"},
+      {K::granted,
+       args("vram", GiB, "devices", Names{"gpu1"}, "free", GiB, "waited", 3s, "only", true),
+       "granted 1.0 GiB on gpu1, where 1.0 GiB was free, after waiting 3 s; no other device could give it that"},
       {K::offered, args("vram", GiB, "devices", Names{"gpu0", "gpu2"}, "free", GiB, "waited", 3s, "window", 30s),
        "offered 1.0 GiB on each of gpu0 and gpu2, where 1.0 GiB was free, after waiting 3 s; claim the offer within "
        "30 s"},

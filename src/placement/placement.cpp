@@ -46,6 +46,14 @@ Machine after(const Machine& machine, const Request& request, std::span<const st
   return left;
 }
 
+// Free memory of one device that the mix cannot use.
+double lost(Amount free, const Mix& mix) {
+  double sum = 0;
+  for (const auto& [request, weight] : mix)
+    if (free < request.each) sum += weight * static_cast<double>(free);
+  return sum;
+}
+
 // Devices that are in use before idle ones, and machines in use before idle ones, each the fuller the better.
 double packed(const Machine& machine, std::span<const std::size_t> devices) {
   if (devices.empty()) return 0;
@@ -109,15 +117,13 @@ double fragmented(const Machine& machine, const Mix& mix) {
   return sum;
 }
 
-double loss(Amount free, Amount taken, Amount whole, const Mix& mix) {
-  const auto lost = [&mix](Amount left) {
-    double sum = 0;
-    for (const auto& [request, weight] : mix)
-      if (left < request.each) sum += weight * static_cast<double>(left);
-    return sum;
-  };
-  return (lost(free - taken) - lost(free) + consolidation * static_cast<double>(free - taken)) /
-         static_cast<double>(whole);
+double loss(Amount free, Amount taken, const Mix& mix) {
+  return lost(free - taken, mix) - lost(free, mix) + consolidation * static_cast<double>(free - taken);
+}
+
+double cost(Amount free, Amount taken, const Mix& mix) {
+  if (mix.empty()) return 0;
+  return static_cast<double>(taken) + lost(free - taken, mix) - lost(free, mix);
 }
 
 void take(Machine& machine, const Request& request, std::span<const std::size_t> devices) {

@@ -52,9 +52,12 @@ bool fits(const Machine& machine, const Request& request);
 // The memory of the machine that the mix cannot use, in the unit of amounts.
 double fragmented(const Machine& machine, const Mix& mix);
 
-// Memory of one device alone that the mix loses by a request that takes `taken` of its free memory, and a little for
-// what is left over. The less the better.
-double loss(Amount free, Amount taken, Amount whole, const Mix& mix);
+// Memory of one device alone that the mix cannot use any more once a request takes `taken` of its free memory, without
+// the request's own, and a little for what is left over. The less the better.
+double loss(Amount free, Amount taken, const Mix& mix);
+
+// Memory of one device alone that the mix could use before a request took `taken` of it, and cannot use afterwards.
+double cost(Amount free, Amount taken, const Mix& mix);
 
 // Policies, best described by what they prefer.
 enum class Policy {
