@@ -194,14 +194,15 @@ SIMGPU_NVML nvmlDeviceGetCurrPcieLinkWidth(Handle handle, Count* out) {
   return ask(__func__, handle,
              [&](const Card& card) { return give_figure(out, card, Figure::pcie_lanes, link_of(card).lanes); });
 }
-// The links up to the number that is set are up. A card on which nobody set it has no NVLink.
+// The links up to the number that is set are up. A card on which nobody set it has one to each card of its group.
 SIMGPU_NVML nvmlDeviceGetNvLinkState(Handle handle, Count number, Count* is_up) {
   return ask(__func__, handle, [&](const Card& card) -> Return {
     constexpr Count links = 18;
-    const auto up = figure_of(card.device(), Figure::nvlinks, unsupported);
-    if (!up || *up == unsupported) return not_supported;
+    const Count up = nvlinks_up(card);
+    const bool is_set = figure_of(card.device(), Figure::nvlinks, unsupported).value_or(unsupported) != unsupported;
+    if (up == 0 && !is_set) return not_supported;
     if (number >= links) return invalid_argument;
-    return give(is_up, number < *up ? 1 : 0);
+    return give(is_up, number < up ? 1 : 0);
   });
 }
 SIMGPU_NVML nvmlDeviceGetPcieSpeed(Handle handle, Count* out) {

@@ -17,7 +17,7 @@ using namespace simgpu::nvml;
 constexpr Count pci_device_id = 0xffff10de;
 constexpr Count pci_subsystem_id = 0xffff10de;
 
-enum Topology : int { same_gpu = 0, same_node = 40 };
+enum Topology : int { same_gpu = 0, same_switch = 10, same_node = 40, same_system = 50 };
 constexpr int p2p_not_supported = 5;
 
 Return count(const char* name, Count* out) {
@@ -109,6 +109,15 @@ Return cpu_affinity(const char* name, Handle handle, unsigned words, unsigned lo
     for (unsigned cpu = 0; cpu < cpus && cpu / 64 < words; ++cpu) set[cpu / 64] |= 1UL << (cpu % 64);
     return success;
   });
+}
+
+// Cards are of one NUMA node unless both have a number of another one.
+Topology ancestor(const Card& card, unsigned other) {
+  if (other == card.index) return same_gpu;
+  if (card.is_linked(LinkWay::pcie_switch, other)) return same_switch;
+  const auto node = static_cast<std::size_t>(LinkWay::numa);
+  const bool told = card.device().linked[node] > 0 && card.table.device(other).linked[node] > 0;
+  return !told || card.is_linked(LinkWay::numa, other) ? same_node : same_system;
 }
 
 Return between(const char* name, Handle one, Handle other, int* out, int same, int different) {
@@ -216,7 +225,11 @@ SIMGPU_NVML nvmlDeviceOnSameBoard(Handle one, Handle other, int* out) {
   return between(__func__, one, other, out, 1, 0);
 }
 SIMGPU_NVML nvmlDeviceGetTopologyCommonAncestor(Handle one, Handle other, int* out) {
-  return between(__func__, one, other, out, same_gpu, same_node);
+  return ask(__func__, one, [&](const Card& card) -> Return {
+    const int index = Library::instance().index_of(other, card.table);
+    if (index < 0) return invalid_argument;
+    return give(out, ancestor(card, static_cast<unsigned>(index)));
+  });
 }
 SIMGPU_NVML nvmlDeviceGetP2PStatus(Handle one, Handle other, int, int* out) {
   return between(__func__, one, other, out, p2p_not_supported, p2p_not_supported);
@@ -224,9 +237,24 @@ SIMGPU_NVML nvmlDeviceGetP2PStatus(Handle one, Handle other, int, int* out) {
 SIMGPU_NVML nvmlDeviceGetTopologyNearestGpus(Handle handle, int level, Count* count, Handle* handles) {
   return ask(__func__, handle, [&](const Card& card) {
     std::vector<Handle> nearest;
-    for (unsigned i = 0; i < card.table.device_count() && level == same_node; ++i)
-      if (i != card.index) nearest.push_back(Library::instance().handle_of(i));
+    for (unsigned i = 0; i < card.table.device_count(); ++i)
+      if (i != card.index && ancestor(card, i) == level) nearest.push_back(Library::instance().handle_of(i));
     return give_list(count, handles, nearest);
+  });
+}
+// Each link of a card leads to another card of its group, one after the other.
+SIMGPU_NVML nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle handle, Count number, PciInfo* info) {
+  return ask(__func__, handle, [&](const Card& card) -> Return {
+    if (info == nullptr) return invalid_argument;
+    const std::vector<unsigned> peers = card.nvlink_peers();
+    if (peers.empty()) return not_supported;
+    if (number >= nvlinks_up(card)) return invalid_argument;
+    *info = {};
+    const layout::DeviceRecord& peer = card.table.device(peers[number % peers.size()]);
+    bus_id_text(info->bus_id_legacy, peer, "%04X:%02X:%02X.0");
+    bus_id_text(info->bus_id, peer, "%08X:%02X:%02X.0");
+    fill_place(*info, peer);
+    return success;
   });
 }
 SIMGPU_NVML nvmlDeviceGetCpuAffinity(Handle handle, unsigned words, unsigned long* set) {

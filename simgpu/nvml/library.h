@@ -84,7 +84,12 @@ struct Card {
   unsigned index;
   layout::DeviceRecord& device() const { return table.device(index); }
   bool is_slice() const { return index >= max_devices; }
+  bool is_linked(LinkWay link, unsigned other) const;  // with the other card, in this way
+  std::vector<unsigned> nvlink_peers() const;       // indices of the cards at the other ends of its links
 };
+
+// The number of its NVLink links that are up. 0: none, or the card does not support them.
+Count nvlinks_up(const Card& card);
 
 // Counts the call and meets the faults that stop any query; `device` is -1 for a query about no card.
 Return enter(Table& table, std::string_view name, int device);

@@ -70,7 +70,8 @@ struct DeviceRecord {
   Word slice;                             // of a slice: its index among the slices of its card
   Word instance;                          // of a slice: id of its GPU instance; its compute instance is 0
   Word parts;                             // of a slice: how many of the 7 compute parts of its card
-  std::array<Word, 10> spare;
+  std::array<Word, 3> linked;             // of a card, by LinkWay: 1 + number of the group; 0: none
+  std::array<Word, 7> spare;
 };
 
 // The words by which other processes send requests to this process's driver (control.h), one request at a time.

@@ -86,6 +86,14 @@ bool parse_option(std::string_view option, DeviceSpec& device, Spec& spec, std::
     return true;
   }
   if (key == "mig") return parse_slices(value, device, error);
+  if (const auto* link = std::ranges::find(link_keys, key); link != link_keys.end()) {
+    unsigned number = 0;
+    const auto read = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (value.empty() || read.ec != std::errc{} || read.ptr != value.data() + value.size() || number >= max_devices)
+      return fail(error, "not a number of a group, 0 to 15: " + std::string(option));
+    device.linked[static_cast<std::size_t>(link - link_keys.begin())] = number + 1;
+    return true;
+  }
   if (const auto figure = figure_from_key(key)) {
     const auto number = parse_figure(*figure, value);
     if (!number) return fail(error, "not a value for " + std::string(key) + ": " + std::string(value));

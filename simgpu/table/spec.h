@@ -89,6 +89,10 @@ struct Profile {
   bool operator==(const Profile&) const = default;
 };
 
+// The ways in which cards are linked. Cards with the same number of a way are linked by it.
+enum class LinkWay : unsigned { nvlink, pcie_switch, numa, count_ };
+inline constexpr std::array<std::string_view, 3> link_keys{"nvlink", "switch", "numa"};  // by LinkWay
+
 struct DeviceSpec {
   std::uint64_t total = 0;    // bytes
   std::uint64_t reserve = 0;  // bytes; 0: the default for this size
@@ -97,6 +101,7 @@ struct DeviceSpec {
   bool mig = false;           // in MIG mode, perhaps without slices
   std::vector<Profile> slices{};
   std::vector<std::pair<Figure, std::uint64_t>> figures;
+  std::array<std::uint64_t, link_keys.size()> linked{};  // by LinkWay: 1 + number of the group; 0: none
 };
 
 struct Spec {
@@ -107,6 +112,7 @@ struct Spec {
 // Parses a specification: COUNTxSIZE[,NAME][,KEY=VALUE...], several joined by '+', such as "2x24GiB" or
 // "1x4GiB,Simulated Small,reserve=0". KEY is a setting, a figure of these cards (figures.h), `reserve` or `mig`. A name
 // without the word "simulated" gets "Simulated " put before it. "unified" makes a card with unified memory.
+// "nvlink=0", "switch=0" and "numa=0" link all cards with the same number.
 // "mig=1g.10gb*4+3g.40gb" makes a card in MIG mode with these slices, "mig=" one without.
 std::optional<Spec> parse_spec(std::string_view text, std::string* error);
 

@@ -66,6 +66,7 @@ void fill(layout::Cards& table, const std::string& dir, const Spec& spec) {
     device.total = spec.devices[i].total;
     device.reserve = spec.devices[i].reserve;
     for (const auto& [figure, value] : spec.devices[i].figures) set_figure(device, figure, value);
+    for (std::size_t link = 0; link < link_keys.size(); ++link) device.linked[link] = spec.devices[i].linked[link];
     device.pci_bus = 0x17 + 0x10 * i;  // ascending, as PCI_BUS_ID order expects; 16 cards end at 0x107, see below
     device.pci_domain = device.pci_bus >> 8;
     device.pci_bus &= 0xff;

@@ -19,7 +19,8 @@ using sublet::Result;
 std::string size(std::uint64_t bytes) { return sublet::format_size({static_cast<std::int64_t>(bytes)}); }
 
 bool same_device(const DeviceSpec& a, const DeviceSpec& b) {
-  return a.total == b.total && a.reserve == b.reserve && a.name == b.name && a.unified == b.unified;
+  return a.total == b.total && a.reserve == b.reserve && a.name == b.name && a.unified == b.unified &&
+         a.linked == b.linked;
 }
 
 bool same_cards(const Table& table, const Spec& wanted) {
@@ -115,7 +116,9 @@ Spec spec_of(const Table& table) {
   Spec spec;
   for (unsigned d = 0; d < table.device_count(); ++d) {
     const auto& device = table.device(d);
-    DeviceSpec one{device.total, device.reserve, device.name.data(), table.is_unified(d), table.in_mig_mode(d), {}, {}};
+    const bool unified = table.is_unified(d), mig = table.in_mig_mode(d);
+    DeviceSpec one{device.total, device.reserve, device.name.data(), unified, mig, {}, {}, {}};
+    for (std::size_t link = 0; link < link_keys.size(); ++link) one.linked[link] = device.linked[link];
     for (const unsigned slice : table.slices_of(d))
       one.slices.push_back({static_cast<unsigned>(table.device(slice).parts.load()), table.device(slice).total});
     spec.devices.push_back(std::move(one));
@@ -133,6 +136,8 @@ std::string describe(const Spec& spec) {
     text += fmt::format("{}x{},{},reserve={}", end - i, format_bytes(device.total), device.name,
                         format_bytes(device.reserve));
     if (device.unified) text += ",unified";
+    for (std::size_t link = 0; link < link_keys.size(); ++link)
+      if (device.linked[link] > 0) text += fmt::format(",{}={}", link_keys[link], device.linked[link] - 1);
     if (device.mig) text += ",mig=";
     for (const Profile& slice : device.slices)
       text += fmt::format("{}{}", text.ends_with('=') ? "" : "+", format_profile(slice));

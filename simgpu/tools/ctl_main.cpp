@@ -29,6 +29,7 @@ constexpr std::string_view help_text = R"(simgpu-ctl: make, show and steer simul
 
   simgpu-ctl --dir DIR create SPEC       make cards: 2x24GiB, 1x4GiB,NAME, 1x4GiB,reserve=0,context_bytes=0;
                                          several kinds joined by +; nothing happens if they are there already
+                                         2x80GiB,nvlink=0,switch=0,numa=0: linked with all cards of that number
                                          1x16GiB,unified: its memory is the machine's
                                          1x80GiB,mig=1g.10gb*4+3g.40gb: divided into MIG slices
   simgpu-ctl --dir DIR show [--json]     devices, processes, violations, calls, settings, faults

@@ -76,6 +76,14 @@ std::string link_text(const json& row) {
   return text;
 }
 
+// The devices that are linked with it in that way: "gpu1,gpu2".
+Cell linked_cell(const json& row, const char* way) {
+  std::string text;
+  for (const json& id : list_at(member(row, "links"), way))
+    if (id.is_string()) text += (text.empty() ? "" : ",") + id.get<std::string>();
+  return {text};
+}
+
 Cell link_cell(const json& row, const Look&) {
   const std::string text = link_text(row);
   return {text, text.find(" of x") == std::string::npos ? Paint::none : Paint::yellow};
@@ -139,6 +147,9 @@ constexpr Column device_columns[] = {
     {"memclock", "MEMCLOCK", false, true,
      +[](const json& r, const Look&) { return Cell{figure_text(r, "memory_clock_mhz", " MHz")}; }},
     {"link", "LINK", false, false, link_cell},
+    {"nvlink", "NVLINK", false, false, +[](const json& r, const Look&) { return linked_cell(r, "nvlink"); }},
+    {"switch", "SWITCH", false, false, +[](const json& r, const Look&) { return linked_cell(r, "pcie_switch"); }},
+    {"numa", "NUMA", false, false, +[](const json& r, const Look&) { return linked_cell(r, "numa"); }},
     {"ecc", "ECC", false, false, ecc_cell},
     {"xid", "XID", false, true,
      +[](const json& r, const Look&) { return number_cell(member(r, "condition"), "last_xid"); }},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/some_devices.h"
 
+#include "base/links.h"
 #include "placement/placement.h"
+#include "state/format.h"
 #include "state/nominations.h"
 
 #include <algorithm>
@@ -9,6 +11,9 @@
 #include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -20,6 +25,7 @@ using placement::Policy;
 
 // So many devices with different free memory are compared, the fullest first.
 constexpr std::size_t compared = 32;
+constexpr std::size_t most_linked = 256;  // so many devices of one machine may be linked
 constexpr std::int64_t size_limit = std::int64_t{1} << 50;  // more bytes than a device has
 
 struct Asked {
@@ -116,9 +122,63 @@ const DeviceFree* best_one(const Asked& asked) {
   return best_among(asked, all);
 }
 
+const DeviceReading& reading_of(const Asked& asked, const DeviceFree& room) {
+  return asked.step.state.devices.by_uuid.at(room.device).reading;
+}
+
+// Several devices that the policy may give together.
+struct Gang {
+  std::vector<const DeviceFree*> devices;
+  Linked linked = Linked::nothing;  // the best way in which all of them are linked
+  double score = 0;                 // in bytes, the less the better
+};
+
+// A worse way of links counts as much as this part of the memory of each device. So links decide, unless a linked gang
+// fragments much more.
+constexpr double link_weight = 0.5;
+
+Gang gang_of(const Asked& asked, std::vector<const DeviceFree*> devices, Linked linked) {
+  Gang gang{std::move(devices), linked, 0};
+  for (const DeviceFree* room : gang.devices)
+    gang.score += score_of(asked, *room) + link_weight * static_cast<int>(linked) *
+                                               static_cast<double>(reading_of(asked, *room).total.count);
+  return gang;
+}
+
+// The gangs of `count` devices that are compared: for each group of linked devices that policy's first, and of all the
+// policy's first. Empty: it fits on less.
+std::vector<Gang> gangs(const Asked& asked, std::size_t count) {
+  const bool is_spread = asked.step.rules.placement == Policy::spread;
+  const std::size_t most = asked.step.state.devices.by_uuid.size() <= most_linked ? most_linked : count;
+  std::vector<const DeviceFree*> all = is_spread ? freest(asked, most) : fitting(asked, most, most);
+  if (all.size() < count) return {};
+  std::vector<Gang> found;
+  std::set<std::vector<const DeviceFree*>> seen;  // with a better way
+  const auto add = [&](std::vector<const DeviceFree*> devices, Linked linked) {
+    if (seen.insert(devices).second) found.push_back(gang_of(asked, std::move(devices), linked));
+  };
+  for (int way = 0; way < link_levels && most > count; ++way) {
+    std::map<int, std::vector<const DeviceFree*>> groups;
+    for (const DeviceFree* room : all) {
+      const int group = reading_of(asked, *room).links.in(static_cast<Linked>(way));
+      if (group < 0) continue;
+      std::vector<const DeviceFree*>& members = groups[group];
+      if (members.size() < count) members.push_back(room);
+    }
+    for (auto& [group, members] : groups)
+      if (members.size() == count) add(std::move(members), static_cast<Linked>(way));
+  }
+  all.resize(count);
+  add(std::move(all), Linked::nothing);
+  std::ranges::stable_sort(found, {}, &Gang::score);
+  return found;
+}
+
 std::vector<const DeviceFree*> best_of(const Asked& asked, std::size_t count) {
-  if (count > 1)
-    return asked.step.rules.placement == Policy::spread ? freest(asked, count) : fitting(asked, count, count);
+  if (count > 1) {
+    auto all = gangs(asked, count);
+    return all.empty() ? std::vector<const DeviceFree*>() : std::move(all.front().devices);
+  }
   const DeviceFree* one = best_one(asked);
   return one == nullptr ? std::vector<const DeviceFree*>() : std::vector{one};
 }
@@ -163,34 +223,65 @@ std::optional<Placement> place_on_some(const Step& step, const QueueKey& key, co
   return placement;
 }
 
+namespace {
+
+// The names of devices, in their order.
+std::vector<std::string> names_of(const Asked& asked, const Gang& gang) {
+  std::vector<std::string> uuids;
+  for (const DeviceFree* room : gang.devices) uuids.push_back(room->device);
+  return device_names(asked.step.state, sort_by_index(asked.step.state, std::move(uuids)));
+}
+
+// Sums over all devices of the gang.
+ReasonArgs figures_of(const Asked& asked, const std::vector<const DeviceFree*>& devices, bool is_next) {
+  double costs = 0;
+  Bytes leaves;
+  for (const DeviceFree* room : devices) {
+    costs += placement::cost(room->free.count, asked.lease.vram.count, asked.step.state.learned.requests.mix());
+    leaves += room->free - asked.lease.vram;
+  }
+  const auto lost = asked.step.rules.placement == Policy::fragmentation ? std::optional(Bytes{std::llround(costs)})
+                                                                         : std::nullopt;
+  return is_next ? args("next_costs", lost, "next_leaves", leaves) : args("costs", lost, "leaves", leaves);
+}
+
+ReasonArgs why_this_gang(const Asked& asked) {
+  const auto count = static_cast<std::size_t>(asked.lease.device_count);
+  const std::vector<Gang> all = gangs(asked, count);
+  if (all.empty()) return {};
+  const auto linked = [](const Gang& gang) -> std::string_view {
+    return gang.linked == Linked::nothing ? "" : linked_names[static_cast<std::size_t>(gang.linked)];
+  };
+  ReasonArgs why = args("policy", to_string(asked.step.rules.placement), "linked", linked(all[0]));
+  if (all.size() == 1) return why;
+  why.add("next", names_of(asked, all[1]));
+  why.add(figures_of(asked, all[0].devices, false));
+  why.add(figures_of(asked, all[1].devices, true));
+  why.add("next_linked", linked(all[1]));
+  return why;
+}
+
+}  // namespace
+
 ReasonArgs why_there(const Step& step, const QueueKey& key, const Lease& lease, const Nominations* held,
                      const Placement& placement) {
   const Asked asked{step, key, lease, held};
   const Policy policy = step.rules.placement;
   const bool has_choice = lease.certain_devices().empty() && step.state.devices.by_free.size() > 1;
-  if (!has_choice || placement.vram < lease.vram || placement.devices.size() > 1) return {};
+  if (!has_choice || placement.vram < lease.vram) return {};
+  if (placement.devices.size() > 1) return why_this_gang(asked);
   std::vector<const DeviceFree*> all = candidates(asked, 2);
   const auto chosen = std::ranges::find(all, placement.devices.front(), &DeviceFree::device);
   if (chosen == all.end()) return {};
-  const DeviceFree& here = **chosen;
+  const DeviceFree* here = *chosen;
   all.erase(chosen);
   if (all.empty()) return args("only", true);
-  ReasonArgs why = args("policy", to_string(policy));
-  if (policy == Policy::random) {
-    why.add("choices", all.size() + 1);
-    return why;
-  }
-  const DeviceFree& there = *best_among(asked, all);
-  why.add("next", step.state.devices.by_uuid.at(there.device).reading.id());
-  if (policy == Policy::fragmentation) {
-    const auto cost_on = [&](const DeviceFree& room) {
-      return Bytes{std::llround(
-          placement::cost(room.free.count, lease.vram.count, step.state.learned.requests.mix()))};
-    };
-    why.add(args("costs", cost_on(here), "next_costs", cost_on(there)));
-  }
-  why.add(args("used_before", policy == Policy::pack && is_in_use(asked, here) && !is_in_use(asked, there), "leaves",
-               here.free - lease.vram, "next_leaves", there.free - lease.vram));
+  if (policy == Policy::random) return args("policy", to_string(policy), "choices", all.size() + 1);
+  const DeviceFree* next = best_among(asked, all);
+  ReasonArgs why = args("policy", to_string(policy), "next", std::vector{reading_of(asked, *next).id()}, "used_before",
+                        policy == Policy::pack && is_in_use(asked, *here) && !is_in_use(asked, *next));
+  why.add(figures_of(asked, {here}, false));
+  why.add(figures_of(asked, {next}, true));
   return why;
 }
 

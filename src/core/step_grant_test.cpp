@@ -48,11 +48,11 @@ TEST(Grant, SaysWhyItIsThisDevice) {
   };
   const ReasonArgs best = granted(Policy::best_fit, {});
   EXPECT_EQ(best.text("policy"), "best-fit");
-  EXPECT_EQ(best.text("next"), "gpu0");
+  EXPECT_EQ(best.list("next"), std::vector<std::string>{"gpu0"});
   EXPECT_EQ(best.bytes("leaves"), 8 * GiB);
   EXPECT_EQ(best.bytes("next_leaves"), 16 * GiB);
   EXPECT_FALSE(best.has("costs"));
-  EXPECT_EQ(granted(Policy::spread, {}).text("next"), "gpu1");
+  EXPECT_EQ(granted(Policy::spread, {}).list("next"), std::vector<std::string>{"gpu1"});
   EXPECT_EQ(granted(Policy::random, {}).number("choices"), 2);
   EXPECT_FALSE(granted(Policy::pack, {}).flag("used_before")) << "both are idle";
   EXPECT_TRUE(granted(Policy::pack, {GiB}).flag("used_before"));
@@ -85,6 +85,28 @@ TEST(Gang, IsOnAllItsDevicesOrOnNone) {
   EXPECT_EQ(w.free(0), 24 * GiB) << "nothing is hoarded while it waits";
   w.step(Release{pair});
   EXPECT_EQ(w.at(other).devices.size(), 2u);
+}
+
+TEST(Gang, PrefersDevicesThatAreLinked) {
+  const auto linked_gpu = [](int index, int nvlink, int numa) {
+    DeviceReading reading = gpu(index, 24 * GiB);
+    reading.links.group = {nvlink, -1, numa};
+    return reading;
+  };
+  World w;
+  w.snapshot({linked_gpu(0, -1, 0), linked_gpu(1, 1, 0), linked_gpu(2, 1, 2), linked_gpu(3, -1, 2)});
+  using Devices = std::vector<std::string>;
+  const LeaseId first = w.submit(gang(2, 10 * GiB));
+  EXPECT_EQ(w.at(first).devices, (Devices{uuid_of(1), uuid_of(2)})) << "NVLink before one NUMA node";
+  EXPECT_EQ(w.reason(first, ReasonKind::granted).text("linked"), "nvlink");
+  EXPECT_EQ(w.reason(first, ReasonKind::granted).text("next_linked"), "numa");
+  const LeaseId second = w.submit(gang(2, 12 * GiB));
+  EXPECT_EQ(w.at(second).devices, (Devices{uuid_of(1), uuid_of(2)})) << "links before full devices";
+  const LeaseId third = w.submit(gang(2, 12 * GiB));
+  EXPECT_EQ(w.at(third).devices, (Devices{uuid_of(0), uuid_of(3)})) << "without a link rather than not at all";
+  EXPECT_FALSE(w.reason(third, ReasonKind::granted).has("linked"));
+  w.step(Release{third});
+  EXPECT_EQ(w.at(w.submit(gang(3, 2 * GiB))).devices.size(), 3U) << "more than any group has";
 }
 
 TEST(Gang, ThatNeedsMoreDevicesThanThereAreIsRefused) {

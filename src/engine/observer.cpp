@@ -102,6 +102,7 @@ core::DeviceReading Observer::reading(const gpu::GpuDevice& device) {
                               .problem = device.problem,
                               .lost = device.lost,
                               .busy_percent = device.busy_percent,
+                              .links = device.links,
                               .parent = device.parent,
                               .slice = device.slice,
                               .unified = device.unified,

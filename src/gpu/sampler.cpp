@@ -111,6 +111,7 @@ void Sampler::stop() {
   if (api_) api_->shutdown();
   api_.reset();  // also closes the file: after an upgrade of the driver the old library no longer fits
   known_.clear();
+  links_.clear();
   driver_version_.clear();
   restart_ = Restart::no;
 }
@@ -187,6 +188,7 @@ void Sampler::read_all(GpuSnapshot& snapshot) {
       snapshot.devices.push_back(std::move(device));
       std::ranges::move(slices, std::back_inserter(snapshot.devices));
     }
+    add_links(snapshot);
     if (snapshot.devices.size() > max_devices) {
       snapshot.problem = fmt::format("the driver reports more than {} devices and slices", max_devices);
       snapshot.devices.clear();
@@ -224,6 +226,31 @@ GpuDevice Sampler::read_device(unsigned index) {
   if (!device.problem.empty()) device.mig = slices_.contains(device.uuid);
   if (device.problem.empty() && !device.mig) read_numbers(handle.value, std::nullopt, device);
   return device;
+}
+
+// Links are read once, and again when a card is there that was not.
+void Sampler::add_links(GpuSnapshot& snapshot) {
+  std::vector<NvmlDevice> handles;
+  std::vector<const GpuDevice*> cards;
+  bool is_new = false;
+  for (const GpuDevice& device : snapshot.devices) {
+    if (device.slice >= 0 || device.uuid.empty()) continue;
+    const auto handle = api_->device(static_cast<unsigned>(device.index));
+    if (!handle) continue;
+    handles.push_back(handle.value);
+    cards.push_back(&device);
+    is_new |= !links_.contains(device.uuid);
+  }
+  if (is_new) {
+    const std::vector<Links> links = read_links(*api_, handles);
+    for (std::size_t i = 0; i < cards.size(); ++i) {
+      Links& its = links_[cards[i]->uuid] = links[i];
+      for (int& group : its.group)
+        if (group >= 0) group = cards[static_cast<std::size_t>(group)]->index;
+    }
+  }
+  for (GpuDevice& device : snapshot.devices)
+    if (const auto links = links_.find(device.uuid); links != links_.end()) device.links = links->second;
 }
 
 // An error here is no problem of the reading.

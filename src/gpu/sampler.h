@@ -6,6 +6,7 @@
 #include "gpu/facts.h"
 #include "gpu/nvml_api.h"
 #include "gpu/snapshot.h"
+#include "gpu/topology.h"
 #include "gpu/utilisation.h"
 
 #include <map>
@@ -35,6 +36,7 @@ class Sampler {
   void read_all(GpuSnapshot& snapshot);
   GpuDevice read_device(unsigned index);
   void read_facts(GpuDevice& device);
+  void add_links(GpuSnapshot& snapshot);
   void read_mode(NvmlDevice handle, GpuDevice& device);
   std::vector<GpuDevice> read_slices(const GpuDevice& card);
   GpuDevice read_slice(const NvmlSlice& slice, const GpuDevice& card);
@@ -50,6 +52,7 @@ class Sampler {
   std::int64_t started_ns_ = 0;
   std::string driver_version_;
   std::map<unsigned, NvmlIdentity> known_;  // by index, since the start; a lost device no longer tells its uuid
+  std::map<std::string, Links> links_;      // by uuid, since the start; of the cards that were known by then
   std::map<std::string, std::vector<GpuDevice>> slices_;  // by uuid of the card: its slices when they were last listed
   std::set<std::string> has_memory_;                      // uuids of devices that ever told their own memory
   Restart restart_ = Restart::no;

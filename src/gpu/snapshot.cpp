@@ -44,6 +44,7 @@ Json to_json(const GpuDevice& device) {
   if (device.lost) json["lost"] = true;
   if (device.facts != Facts{}) json["condition"] = to_json(device.facts);
   if (device.unified) json["unified"] = true;
+  if (device.links != Links{}) json["links"] = device.links.group;
   if (device.slice >= 0) {
     json["parent"] = fit(device.parent);
     json["slice"] = device.slice;
@@ -68,6 +69,18 @@ std::string read_process(const Json& json, GpuProcess& process) {
   if (reader.ok() && json.contains("graphics_only")) process.graphics_only = reader.boolean("graphics_only");
   process.busy_percent = read_percent(json, reader);
   return reader.problem();
+}
+
+// A group is the index of a device.
+void read_groups(const Json& json, Reader& reader, Links& links) {
+  if (!reader.ok() || !json.contains("links")) return;
+  const Json& groups = json["links"];
+  const auto is_group = [](const Json& its) {
+    return its.is_number_integer() && its.get<std::int64_t>() >= -1 && its.get<std::int64_t>() <= max_index;
+  };
+  if (!groups.is_array() || groups.size() != links.group.size() || !std::ranges::all_of(groups, is_group))
+    return reader.fail("has no groups of devices for its links");
+  for (std::size_t i = 0; i < links.group.size(); ++i) links.group[i] = groups[i].get<int>();
 }
 
 bool is_uuid(const std::string& text) {
@@ -95,6 +108,7 @@ std::string read_device(const Json& json, GpuDevice& device) {
   if (reader.ok() && json.contains("lost")) device.lost = reader.boolean("lost");
   device.busy_percent = read_percent(json, reader);
   if (reader.ok() && json.contains("unified")) device.unified = reader.boolean("unified");
+  read_groups(json, reader, device.links);
   if (reader.ok() && json.contains("slice")) {
     device.slice = static_cast<int>(reader.integer("slice", 0, max_slice));
     device.parent = reader.text("parent", max_uuid);

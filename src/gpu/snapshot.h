@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/ids.h"
+#include "base/links.h"
 #include "base/units.h"
 #include "gpu/condition.h"
 
@@ -44,6 +45,7 @@ struct GpuDevice {
   int slice = -1;          // of a MIG slice: index among the slices of its card; else -1
   bool unified = false;    // without memory of its own: total and used are those of the machine
   Bytes link_per_second;   // bytes a second of its link to the host in each direction; 0: not known
+  Links links;             // with other cards of the machine; a slice has none
   Bytes total;
   Bytes driver_reserved;              // 0 if the driver counts it as used (memory info v1)
   Bytes used;                         // physical bytes, without driver_reserved

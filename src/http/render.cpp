@@ -317,6 +317,27 @@ std::string render_lease(const core::Lease& lease, const engine::Engine& engine,
   return out.take();
 }
 
+// The ids of the other devices that are linked with this one in that way.
+static json render_linked(const core::Device& device, const engine::Engine& engine, Linked way) {
+  json ids = json::array();
+  const int group = device.reading.links.in(way);
+  if (group < 0) return ids;
+  std::vector<const core::DeviceReading*> linked;
+  for (const auto& [uuid, other] : engine.state().devices.by_uuid)
+    if (other.reading.links.in(way) == group && &other != &device && !other.lost) linked.push_back(&other.reading);
+  std::ranges::sort(linked, {}, [](const core::DeviceReading* reading) { return reading->order(); });
+  for (const core::DeviceReading* reading : linked) ids.push_back(reading->id());
+  return ids;
+}
+
+static json render_links(const core::Device& device, const engine::Engine& engine) {
+  json links = json::object();
+  for (int way = 0; way < link_levels; ++way)
+    links[std::string(linked_names[static_cast<std::size_t>(way)])] =
+        render_linked(device, engine, static_cast<Linked>(way));
+  return links;
+}
+
 json render_device(const core::Device& device, const engine::Engine& engine, Time now) {
   const core::DeviceReading& reading = device.reading;
   const bool known = core::is_known(engine.state(), device, engine.rules(), now);
@@ -335,6 +356,7 @@ json render_device(const core::Device& device, const engine::Engine& engine, Tim
           {"unified", reading.unified},
           {"link_bytes_per_second",
            reading.link_per_second > Bytes{} ? json(reading.link_per_second.count) : json(nullptr)},
+          {"links", render_links(device, engine)},
           {"total_bytes", reading.total.count},
           {"driver_reserved_bytes", reading.driver_reserved.count},
           {"used_bytes", reading.used.count},

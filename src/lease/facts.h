@@ -4,6 +4,7 @@
 // decides.
 #pragma once
 
+#include "base/links.h"
 #include "lease/lease.h"
 #include "lease/reason.h"
 #include "lease/reclaim.h"
@@ -277,6 +278,7 @@ struct DeviceReading {
   bool lost = false;  // the driver reports the device as lost; `problem` has the details
   // Part of the last sampling period in which anything ran on it, 0 to 100; unset: the driver does not tell.
   std::optional<int> busy_percent = {};
+  Links links = {};         // with other cards of the machine
   std::string parent = {};  // of a MIG slice: uuid of its card; else ""
   int slice = -1;           // of a MIG slice: index among the slices of its card, whose index is `index`; else -1
   bool unified = false;     // total and used are those of the machine, whose memory it uses

@@ -36,9 +36,15 @@ constexpr Fragment fragments[]{
      "{vram:down}[ of the {asked:down} asked for] on {devices:each}, where {free:down} was free[ (measured {look} "
      "before)], after waiting {waited}{#chosen}"},
     {"chosen",
-     "[{?only}; no other device could give it that][; chosen by {policy}[ among {choices} devices][: usual requests "
-     "lose {costs} there, {next_costs} on {next}][{?used_before}: {next} is not in use][; {leaves} stays free there, "
-     "{next_leaves} on {next}]]"},
+     "[{?only}; no other device could give it that][{?linked}; linked by {@linked}][; chosen by {policy}[ among "
+     "{choices} devices][: usual requests lose {costs} there, {next_costs} on {next}][{?used_before}: {next} is not in "
+     "use][; {leaves} stays free there, {next_leaves} on {next}[{?next_linked}, linked by {@next_linked}]]]"},
+    {"linked.nvlink", "NVLink"},
+    {"linked.pcie_switch", "a PCIe switch"},
+    {"linked.numa", "their NUMA node"},
+    {"next_linked.nvlink", "NVLink"},
+    {"next_linked.pcie_switch", "a PCIe switch"},
+    {"next_linked.numa", "their NUMA node"},
     {"status", "[with status {status}][{!status}with an unknown status]"},
     {"left",
      "[{?stays_parked}; its program stays parked: Sublet did not start it and does not end it][{?not_back}; its "

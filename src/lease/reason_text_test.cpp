@@ -60,7 +60,7 @@ TEST(ReasonText, EveryKindMakesAWholeSentence) {
     add_names(row_of(kind).sentence, names);
     add_names(fragment_of("cause.tier"), names);
     add_names(fragment_of("needs.memory"), names);
-    ReasonArgs all = args("cause", "tier", "needs", "memory");
+    ReasonArgs all = args("cause", "tier", "needs", "memory", "linked", "nvlink", "next_linked", "numa");
     for (const std::string& name : names)
       if (!all.has(name)) all.add(name, "<" + name + ">");
     const std::string text = render(row_of(kind).sentence, all);
@@ -84,9 +84,14 @@ TEST(ReasonText, SaysWhatHappenedWithTheNumbers) {
        "granted 6.0 GiB of the 12.0 GiB asked for on gpu1, where 8.0 GiB was free, after waiting 3 s"},
       {K::granted,
        args("vram", 6 * GiB, "devices", Names{"gpu1"}, "free", 8 * GiB, "waited", 3s, "policy", "fragmentation", "next",
-            "gpu0", "costs", 6 * GiB, "next_costs", 9 * GiB, "leaves", 2 * GiB, "next_leaves", 4 * GiB),
+            Names{"gpu0"}, "costs", 6 * GiB, "next_costs", 9 * GiB, "leaves", 2 * GiB, "next_leaves", 4 * GiB),
        "granted 6.0 GiB on gpu1, where 8.0 GiB was free, after waiting 3 s; chosen by fragmentation: usual requests "
        "lose 6.0 GiB there, 9.0 GiB on gpu0; 2.0 GiB stays free there, 4.0 GiB on gpu0"},
+      {K::granted,
+       args("vram", GiB, "devices", Names{"gpu0", "gpu1"}, "free", GiB, "waited", 3s, "linked", "nvlink", "policy",
+            "best-fit", "next", Names{"gpu2", "gpu3"}, "leaves", GiB, "next_leaves", Bytes(), "next_linked", "numa"),
+       "granted 1.0 GiB on each of gpu0 and gpu1, where 1.0 GiB was free, after waiting 3 s; linked by NVLink; chosen "
+       "by best-fit; 1.0 GiB stays free there, 0 B on gpu2 and gpu3, linked by their NUMA node"},
       {K::granted,
        args("vram", GiB, "devices", Names{"gpu1"}, "free", GiB, "waited", 3s, "only", true),
        "granted 1.0 GiB on gpu1, where 1.0 GiB was free, after waiting 3 s; no other device could give it that"},
