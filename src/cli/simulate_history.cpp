@@ -68,6 +68,7 @@ client::Answer<Past> ask_past(client::Client& client, Duration period, bool name
   past.document = {{"from", format_rfc3339(to - period)},
                    {"to", format_rfc3339(to)},
                    {"whole", whole},
+                   {"all_tenants", flag_at(member(*status, "caller"), "admin")},
                    {"leases", std::move(*leases)},
                    {"devices", list_at(*devices, "devices")},
                    {"tenants", tenants ? list_at(*tenants, "tenants") : json::array()},

@@ -91,7 +91,9 @@ class Reader {
     find_begin();
     read_devices();
     for (const Json& row : list_at(past_, "tenants"))
-      if (row.value("entry", true)) history_.tenants.push_back(tenant_of(row));
+      if (row.is_object() && row.value("entry", true)) history_.tenants.push_back(tenant_of(row));
+    if (!past_.value("all_tenants", true))
+      history_.notes.emplace_back("only an admin sees all tenants: those of other users have no quota here");
     for (const Json& lease : list_at(past_, "leases")) read_lease(lease);
     std::ranges::stable_sort(history_.jobs, {}, &Job::arrives);
     tell_gaps();

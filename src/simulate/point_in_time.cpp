@@ -4,6 +4,7 @@
 #include "simulate/devices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 #include <set>
 #include <tuple>
@@ -26,7 +27,13 @@ class Scheduler {
     for (const Bytes device : setting.devices) free_.push_back((device - setting.rules.headroom).count);
     outcome_.jobs.resize(jobs.size());
     outcome_.capacity = capacity_;
-    for (const Job& job : jobs) (void)waiting_[job.whose()], (void)tenants_.of(job.whose());
+    std::vector<placement::Request> requests;
+    for (const Job& job : jobs) {
+      requests.push_back({job.devices, job.vram.count});
+      (void)waiting_[job.whose()], (void)tenants_.of(job.whose());
+    }
+    if (!requests.empty() && !setting.devices.empty())
+      mix_ = placement::mix_of(requests, std::ranges::max_element(setting.devices)->count);
   }
 
   Outcome play() {
@@ -72,9 +79,16 @@ class Scheduler {
   static std::int64_t bytes_of(const Job& job) { return job.devices * job.vram.count; }
   Place place_of(std::size_t at) const { return {-static_cast<int>(jobs_[at].tier), -jobs_[at].priority, at}; }
 
+  Bytes fragmented() const {
+    double sum = 0;
+    for (std::size_t i = 0; i < free_.size(); ++i)
+      sum += placement::fragmented({.free = {free_[i]}, .whole = setting_.devices[i].count}, mix_);
+    return {std::llround(sum)};
+  }
+
   void pass_until(Duration at) {
     for (; sampled_at_ <= at; sampled_at_ += interval_) {
-      outcome_.samples.push_back({sampled_at_, held_, {}, waits_, tenants_.held(most_drawn_tenants)});
+      outcome_.samples.push_back({sampled_at_, held_, fragmented(), waits_, tenants_.held(most_drawn_tenants)});
       tenants_.count(interval_);
       if (outcome_.samples.size() < most_samples) continue;
       std::size_t kept = 0;
@@ -285,6 +299,7 @@ class Scheduler {
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::size_t arrived_ = 0, waits_ = 0;
   Bytes held_;
+  placement::Mix mix_;
   Duration now_{}, sampled_at_{}, interval_ = std::chrono::seconds(1);
   Outcome outcome_;
 };

@@ -225,6 +225,9 @@ TEST(History, GapsAreToldWithTheirLengthAndNotFilled) {
   EXPECT_TRUE(tells(*history, "2 gaps of 3 h in all (the daemon did not run)"));
   EXPECT_EQ(history->jobs.size(), 1U);
   EXPECT_TRUE(tells(*read_history(past_of({one}, nullptr)), "gaps are not known"));
+  Json others = past_of({one});
+  others["all_tenants"] = false;
+  EXPECT_TRUE(tells(*read_history(others), "only an admin sees all tenants"));
   Json whole = past_of({one});
   whole["whole"] = true;
   history = read_history(whole);

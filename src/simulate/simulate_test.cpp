@@ -38,6 +38,7 @@ TEST_F(Csv, NamesTheLineAndColumnOfABadTrace) {
       {"arrives,runs,vram\n0,1h,8GiB\n5,1h,\"8G", ":3: a quotation mark is never closed"},
       {"arrives,runs,vram\n0,soon,8GiB\n", ":2: column 'runs': 'soon' is no duration"},
       {"arrives,runs,vram\n0,-5,8GiB\n", ":2: column 'runs': '-5' is a time that runs backwards"},
+      {"arrives,runs,vram\n5,1h,8GiB\n-5,1h,8GiB\n", ":3: column 'arrives': '-5' is a time that runs backwards"},
       {"arrives,runs,vram\n0,1h,big\n", ":2: column 'vram': 'big' is no size"},
       {"arrives,runs,vram,devices\n0,1h,8GiB,0\n", ":2: column 'devices': '0' is not between 1 and 1024"},
       {"arrives,runs,vram,devices\n0,1h,8GiB,two\n", ":2: column 'devices': 'two' is no whole number"},
