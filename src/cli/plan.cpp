@@ -19,7 +19,6 @@ struct PlanFlags {
   int count = 1;
 };
 
-// A lease that is like another one, and has the next number.
 std::string yields_text(const json& yields) {
   std::string text;
   for (const json& each : yields) {
@@ -36,7 +35,6 @@ std::string yields_text(const json& yields) {
 
 std::string render_planned(const json& planned, const Look& look) {
   std::string out;
-  std::size_t number = 0;
   for (const json& its : planned) {
     const auto starts = number_at(its, "starts_in_ms");
     std::string devices;
@@ -47,7 +45,7 @@ std::string render_planned(const json& planned, const Look& look) {
         !starts        ? "start not known"
         : *starts == 0 ? "starts at once" + devices
                        : fmt::format("starts in about {}{}", about(std::chrono::milliseconds(*starts)), devices);
-    out += fmt::format("{}: {}{}\n", ++number, when, basis.empty() ? "" : ": " + basis);
+    out += fmt::format("{}: {}{}\n", text_at(its, "lease"), when, basis.empty() ? "" : ": " + basis);
     if (const std::string yields = yields_text(list_at(its, "yields")); !yields.empty())
       out += fmt::format("   {}\n", visible(yields));
   }
@@ -93,8 +91,8 @@ Action add_plan(Command command, Common& common) {
   add_json(command, common);
   command.footer(
       "Tells when each of these leases would start if they were asked for now, and\n"
-      "which leases would be paused or ended for it. Nothing is asked for. Exit 75: the\n"
-      "start of one is not known.");
+      "which leases would be paused or ended for it. They have the ids that they would\n"
+      "get. Nothing is asked for. Exit 75: the start of one is not known.");
   return [&common, flags] { return plan(common, *flags); };
 }
 

@@ -26,7 +26,8 @@ void write_planned(JsonText& out, const std::vector<explain::PlannedStart>& all,
                    Time now) {
   out.begin_array();
   for (const explain::PlannedStart& its : all) {
-    out.begin_object().field("starts_in_ms", its.at ? std::optional(ms(*its.at - now)) : std::nullopt);
+    out.begin_object().field("lease", to_string(its.lease.id));
+    out.field("starts_in_ms", its.at ? std::optional(ms(*its.at - now)) : std::nullopt);
     out.key("devices").begin_array();
     for (const std::string& device : its.lease.devices) out.value(device);
     out.end_array().field("basis", its.queue.basis).key("yields").begin_array();

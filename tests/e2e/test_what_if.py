@@ -87,11 +87,12 @@ def test_a_plan_tells_the_start_of_each_lease_and_who_yields(daemon):
     wait_until(lambda: any(lease["used_bytes"] > 2 * GIB for lease in daemon.leases()), "it uses its memory")
     before = known(daemon)
     first, second = planned(daemon, "--vram", "2GiB", "--tier", "interactive", "--count", "2", check=75)
+    assert [first["lease"], second["lease"]] == ["lease-2", "lease-3"]
     assert first["starts_in_ms"] > 0 and len(first["devices"]) == 1 and first["basis"]
     assert [(its["lease"], its["consumer"], its["ends"]) for its in first["yields"]] == [("lease-1", "train", False)]
     assert second["starts_in_ms"] is None and second["basis"]
     text = daemon.cli("plan", "--vram", "2GiB", "--tier", "interactive", check=0).stdout
-    assert text.startswith("1: starts in about") and "lease-1 (train, root, batch) is paused" in text
+    assert text.startswith("lease-2: starts in about") and "lease-1 (train, root, batch) is paused" in text
     assert known(daemon) == before
     run.terminate()
     run.wait(timeout=60)
