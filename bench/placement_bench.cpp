@@ -28,8 +28,7 @@ using placement::Mix;
 using placement::Request;
 
 constexpr std::size_t load = 100;  // percent that was asked for
-// The published generator of random numbers is another one: a mean may be this far outside of the published seeds.
-constexpr double tolerance = 0.25;  // percent
+constexpr double wanted = 95.4;     // percent that the shipped policy allocates of the published mix, or more
 const Amount whole = 1000 * thousandth.count;
 
 // The published scores are whole numbers; equal ones go to the first machine by its name.
@@ -39,12 +38,17 @@ std::optional<Choice> scored(const Machine& machine, const Request& request, dou
   return choice;
 }
 
+std::uint64_t draw() {
+  static std::uint64_t state = 1;
+  return (state = state * 6364136223846793005U + 1442695040888963407U) >> 33;
+}
+
+double draw_below_one() { return static_cast<double>(draw()) / static_cast<double>(std::uint64_t{1} << 31); }
+
 // Any machine, and there any device.
 std::optional<Choice> anywhere(const Machine& machine, const Request& request) {
   auto choice = choose(placement::Policy::best_fit, machine, request, {});
   if (!choice) return choice;
-  static std::uint64_t state = 1;
-  const auto draw = [] { return (state = state * 6364136223846793005U + 1442695040888963407U) >> 33; };
   choice->score = static_cast<double>(draw());
   if (request.devices != 1) return choice;
   std::vector<std::size_t> fitting;
@@ -54,10 +58,14 @@ std::optional<Choice> anywhere(const Machine& machine, const Request& request) {
   return choice;
 }
 
+// Where equal scores go is not published. To the first machine by its name, this rule comes out at 93.10, above its
+// published range; to any of them, within.
 std::optional<Choice> best_fit(const Machine& machine, const Request& request) {
   const double devices = static_cast<double>(machine.all_free() - request.devices * request.each) / (8.0 * whole);
   const double cpu = static_cast<double>(machine.cpu - request.cpu) / 128000;
-  return scored(machine, request, 100 * (1 - (devices + cpu) / 2));
+  auto choice = scored(machine, request, 100 * (1 - (devices + cpu) / 2));
+  if (choice) choice->score += draw_below_one();
+  return choice;
 }
 
 std::optional<Choice> packing(const Machine& machine, const Request& request) {
@@ -163,6 +171,7 @@ int main(int argc, char** argv) {
     fmt::print("{}, {} seeds; allocated percent once {} percent were asked for: mean (least..most)\n", list, seeds,
                load);
     fmt::print("  {:<34} {:<24} {:<24} {:>8}\n", "", "here", "published", "s a run");
+    double gradient = 0;
     for (const Method& method : methods) {
       Range here;
       const auto begun = std::chrono::steady_clock::now();
@@ -177,10 +186,16 @@ int main(int argc, char** argv) {
       });
       const Range range = its == published.end() ? Range() : its->second;
       const bool left =
-          range.count > 0 && (here.mean() < range.least - tolerance || here.mean() > range.most + tolerance);
+          range.count > 0 && (here.mean() < range.least || here.mean() > range.most);
       good &= !left;
+      const bool is_shipped = &method == &methods.back();
+      const bool worse = is_shipped && here.mean() < (list == "default" ? wanted : gradient);
+      good &= !worse;
+      if (method.published == "06-FGD") gradient = here.mean();
       fmt::print("  {:<34} {:<24} {:<24} {:>8.2f}{}\n", method.name, here.text(), range.text(), took,
-                 left ? "  OUT OF RANGE" : "");
+                 left    ? "  OUT OF RANGE"
+                 : worse ? "  TOO LITTLE"
+                         : "");
     }
   }
   return good ? 0 : 1;

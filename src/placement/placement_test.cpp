@@ -55,6 +55,25 @@ TEST(Choose, EachPolicyHasItsDevice) {
   EXPECT_FALSE(parse_policy("best"));
 }
 
+// Both machines can hold the usual request before and after, and the first one has less to spare.
+TEST(Choose, KeepsTheProcessorsThatFreeMemoryNeeds) {
+  const Mix usual{{{1, 1000, 4}, 1}};
+  const Request request{0, 0, 4};
+  Machine few{.free = {1000, 1000}, .whole = 1000, .cpu = 10, .most = 2000, .most_cpu = 100}, many = few;
+  many.cpu = 100;
+  EXPECT_GT(choose(Policy::fragmentation, many, request, usual)->score,
+            choose(Policy::fragmentation, few, request, usual)->score);
+  EXPECT_LT(choose(Policy::fragmentation, many, request, {})->score,
+            choose(Policy::fragmentation, few, request, {})->score)
+      << "without a mix, processors are not known to be needed";
+}
+
+TEST(Cost, IsWhatTheUsualRequestsLose) {
+  EXPECT_DOUBLE_EQ(cost(1000, 500, halves), 0.25 * 1000 + 0.25 * 1000 + 0.5 * 500);
+  EXPECT_DOUBLE_EQ(cost(400, 400, halves), 0) << "nobody could use it";
+  EXPECT_DOUBLE_EQ(cost(1000, 500, {}), 0) << "nothing is expected";
+}
+
 TEST(Mix, KeepsAFloorForWhatIsLargeAndRare) {
   std::vector<Request> seen(99, Request{1, 100});
   seen.push_back({8, 1000});

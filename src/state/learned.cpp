@@ -2,6 +2,7 @@
 // The history of consumers.
 #include "state/learned.h"
 
+#include "placement/floor.h"
 #include "state/state.h"
 
 #include <algorithm>
@@ -68,16 +69,18 @@ void RequestMix::note(int devices, Bytes each) {
   constexpr std::size_t kinds = 64;
   constexpr double fades = 0.99;  // with each request: about a hundred count
   constexpr std::int64_t step = 256 * MiB.count;
-  constexpr double floor = 0.02;  // of a request for several devices: these would be squeezed out otherwise
+  constexpr double floor = 0.02;  // of the largest requests, and those for several devices
   for (auto& [kind, count] : counts_) count *= fades;
   ++counts_[{devices, Bytes{(each.count + step - 1) / step * step}}];
   if (counts_.size() > kinds)
     counts_.erase(std::ranges::min_element(counts_, {}, [](const auto& its) { return its.second; }));
   mix_.clear();
-  double sum = 0;
-  for (const auto& [kind, count] : counts_) sum += count;
-  for (const auto& [kind, count] : counts_)
-    mix_.push_back({{kind.first, kind.second.count}, std::max(count / sum, kind.first > 1 ? floor : 0)});
+  Bytes largest;
+  for (const auto& [kind, count] : counts_) {
+    mix_.push_back({{kind.first, kind.second.count}, count});
+    largest = std::max(largest, kind.second);
+  }
+  placement::keep_floor(mix_, largest.count, floor);
 }
 
 bool is_granted(const State& state, const Consumer& consumer) { return state.learned.grants.contains(consumer); }
