@@ -10,8 +10,13 @@
 #include "state/turns.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <map>
 #include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
 
 namespace sublet::core {
 
@@ -57,41 +62,91 @@ void share_devices(Step& step, std::vector<SliceWaiter> waiters) {
   count_service(step);
 }
 
+namespace {
+
+// Sets of devices that grow together where they share one.
+class JoinedDevices {
+ public:
+  explicit JoinedDevices(const State& state) : state_(state) {}
+
+  // The names outlive this object.
+  void join(const std::vector<const std::string*>& devices) {
+    const std::size_t first = root(place(*devices.front()));
+    for (const std::string* device : devices) parent_[root(place(*device))] = first;
+    joined_[first] = ++joins_;
+  }
+
+  // The set that was joined last comes last.
+  std::vector<Clock> all() {
+    std::map<std::size_t, Clock> sets;
+    for (std::size_t i = 0; i < names_.size(); ++i) sets[joined_[root(i)]].insert(*names_[i]);
+    std::vector<Clock> clocks;
+    clocks.reserve(sets.size());
+    for (auto& [order, devices] : sets) clocks.push_back(std::move(devices));
+    return clocks;
+  }
+
+ private:
+  std::size_t place(const std::string& uuid) {
+    const auto [at, is_new] = places_.try_emplace(state_.devices.by_uuid.at(uuid).number, names_.size());
+    if (!is_new) return at->second;
+    names_.push_back(&uuid);
+    parent_.push_back(at->second);
+    joined_.push_back(0);
+    return at->second;
+  }
+  std::size_t root(std::size_t its) {
+    while (parent_[its] != its) its = parent_[its] = parent_[parent_[its]];
+    return its;
+  }
+
+  const State& state_;
+  std::unordered_map<std::uint32_t, std::size_t> places_;  // by the number of the device
+  std::vector<const std::string*> names_;
+  std::vector<std::size_t> parent_;
+  std::vector<std::size_t> joined_;  // of a root: how many joins there were up to its last
+  std::size_t joins_ = 0;
+};
+
+std::vector<const std::string*> pointers_to(const auto& names) {
+  std::vector<const std::string*> all;
+  all.reserve(names.size());
+  for (const std::string& name : names) all.push_back(&name);
+  return all;
+}
+
+}  // namespace
+
 // Devices are joined by a lease that is on several of them, and by a waiter that wants several.
 static std::vector<Clock> clocks_of(const Step& step, const std::vector<SliceWaiter>& waiters) {
-  std::vector<Clock> clocks;
-  const auto join = [&clocks](Clock devices) {
-    std::erase_if(clocks, [&devices](const Clock& clock) {
-      const bool shares = std::ranges::any_of(clock, [&](const std::string& uuid) { return devices.contains(uuid); });
-      if (shares) devices.insert(clock.begin(), clock.end());
-      return shares;
-    });
-    clocks.push_back(std::move(devices));
-  };
+  JoinedDevices joined(step.state);
   Clock devices;
   for (const SliceWaiter& its : waiters) {
     devices.insert(its.devices.begin(), its.devices.end());
-    if (devices_wanted(*find(step.state, its.lease)) > 1 && !its.devices.empty()) join(its.devices);
+    if (devices_wanted(*find(step.state, its.lease)) > 1 && !its.devices.empty()) joined.join(pointers_to(its.devices));
   }
   for (const std::string& uuid : devices) {
-    Clock joined{uuid};
+    std::vector<const std::string*> together{&uuid};
     for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases) {
       const Lease& lease = *find(step.state, id);
-      if (ranks_like(lease, *find(step.state, waiters.front().lease)) && lease.state == LeaseState::active)
-        joined.insert(lease.devices.begin(), lease.devices.end());
+      if (!ranks_like(lease, *find(step.state, waiters.front().lease)) || lease.state != LeaseState::active) continue;
+      for (const std::string& other : lease.devices) together.push_back(&other);
     }
-    join(std::move(joined));
+    joined.join(together);
   }
-  return clocks;
+  return joined.all();
 }
 
 static void share_with(Step& step, const Clock& clock, const std::vector<SliceWaiter>& waiters,
                        const std::map<std::string, NextSlice>& before) {
   SliceGroup group{{clock.begin(), clock.end()}, {}};
-  std::ranges::copy_if(waiters, std::back_inserter(group.waiters), [&](const SliceWaiter& waiter) {
-    const auto is_here = [&clock](const std::string& uuid) { return clock.contains(uuid); };
-    return plan_for(step.state, waiter.lease) == nullptr && std::ranges::any_of(waiter.devices, is_here);
-  });
+  for (const SliceWaiter& waiter : waiters) {
+    SliceWaiter here{waiter.lease, {}};
+    std::ranges::copy_if(clock, std::inserter(here.devices, here.devices.end()),
+                         [&waiter](const std::string& uuid) { return waiter.devices.contains(uuid); });
+    if (!here.devices.empty() && plan_for(step.state, waiter.lease) == nullptr)
+      group.waiters.push_back(std::move(here));
+  }
   const auto ends = join_group(step, group, before);
   while (!group.waiters.empty()) {
     const auto slices = next_slices(step.state, step.rules, group, ends, step.now);
