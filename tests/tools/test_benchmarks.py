@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("SUBLET_BUILD", ROOT / "build"))
 SHORT = {  # arguments, and the title of the column of ratios; the error of an estimate is a ratio already
+    "cluster_bench": (["64", "64", "20", "16"], "in a second"),
     "daemon_bench": (["0.3"], "ratio to raw"),
     "enforcer_bench": (["20", "300"], "ratio to raw"),
     "estimate_bench": (["3", "20"], "rel p50"),
