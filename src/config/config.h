@@ -300,6 +300,8 @@ Loaded load_named(const std::filesystem::path& file);
 
 // Returns one error for a daemon that refuses to start: the first problem, and the number of the others.
 Error to_error(const std::vector<Problem>& problems);
+// The same for a file that is not the configuration of a daemon.
+Error to_error(const std::vector<Problem>& problems, std::string hint);
 
 // The file that a daemon reads, by its mode.
 std::filesystem::path file_in(const std::filesystem::path& dir);  // DIR/sublet.toml

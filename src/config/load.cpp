@@ -473,10 +473,14 @@ Loaded load_named(const std::filesystem::path& file, const Schema& schema) {
 }
 
 Error to_error(const std::vector<Problem>& problems) {
+  const std::string file = problems.empty() ? "" : printable(problems.front().file);
+  return to_error(problems, "list all problems: sublet config check --file " + file);
+}
+
+Error to_error(const std::vector<Problem>& problems, std::string hint) {
   std::string detail = problems.empty() ? "" : to_string(problems.front());
   if (problems.size() > 1) detail += fmt::format("; and {} more", problems.size() - 1);
-  const std::string file = problems.empty() ? "" : printable(problems.front().file);
-  return bad_request(std::move(detail), "list all problems: sublet config check --file " + file);
+  return bad_request(std::move(detail), std::move(hint));
 }
 
 }  // namespace sublet::config

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/csv.h"
 
+#include "base/text.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -88,8 +90,30 @@ std::string_view CsvRow::required(std::string_view column) {
   return text(column);
 }
 
+// Tells a column that is missing, unknown or there twice.
+static Status check_names(const std::string& path, const std::vector<std::string>& names,
+                          const std::vector<std::string>& columns, const std::vector<std::string_view>& others) {
+  for (const std::string& column : columns)
+    if (std::ranges::find(names, column) == names.end())
+      return problem_in(path, 1,
+                        fmt::format("the column '{}' is missing; there are {}", column,
+                                    printable(fmt::format("{}", fmt::join(names, ", ")))),
+                        fmt::format("needed are {}, with commas between", fmt::join(columns, ", ")));
+  std::vector<std::string_view> known(columns.begin(), columns.end());
+  known.insert(known.end(), others.begin(), others.end());
+  for (const std::string& name : names) {
+    if (std::ranges::count(names, name) > 1)
+      return problem_in(path, 1, fmt::format("the column '{}' is there twice", printable(name)), "remove one");
+    if (!others.empty() && std::ranges::find(known, name) == known.end())
+      return problem_in(path, 1,
+                        fmt::format("the column '{}' is not known{}", printable(name), did_you_mean(name, known)),
+                        fmt::format("known are {}", fmt::join(known, ", ")));
+  }
+  return {};
+}
+
 Status each_row(const std::string& path, const std::vector<std::string>& columns,
-                const std::function<void(CsvRow&)>& row) {
+                const std::function<void(CsvRow&)>& row, const std::vector<std::string_view>& others) {
   std::ifstream in(path);
   if (!in) return Error{Code::NotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)), ""};
   std::string line;
@@ -99,11 +123,7 @@ Status each_row(const std::string& path, const std::vector<std::string>& columns
   auto names = split(line);
   if (!names) return problem_in(path, 1, "a quotation mark is never closed");
   if (names->front().starts_with("\xEF\xBB\xBF")) names->front().erase(0, 3);
-  for (const std::string& column : columns)
-    if (std::ranges::find(*names, column) == names->end())
-      return problem_in(path, 1,
-                        fmt::format("the column '{}' is missing; there are {}", column, fmt::join(*names, ", ")),
-                        fmt::format("needed are {}", fmt::join(columns, ", ")));
+  if (const Status good = check_names(path, *names, columns, others); !good) return good;
   CsvRow its(path, *names);
   std::size_t rows = 0;
   while (next()) {

@@ -43,9 +43,10 @@ class CsvRow {
   std::optional<Error> problem_;
 };
 
-// Calls `row` for each row. Ends at the first problem, also of a file that lacks one of these columns, that ends in the
-// middle of a row, or that has no row.
+// Calls `row` for each row. Ends at the first problem, also of a file that lacks one of these columns, that has a
+// column twice, that ends in the middle of a row, or that has no row. `others`: the further columns that may be there;
+// empty: any.
 Status each_row(const std::string& path, const std::vector<std::string>& columns,
-                const std::function<void(CsvRow&)>& row);
+                const std::function<void(CsvRow&)>& row, const std::vector<std::string_view>& others = {});
 
 }  // namespace sublet::simulate

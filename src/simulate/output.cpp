@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/output.h"
 
+#include "base/text.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -87,7 +89,8 @@ void add_tenants(std::vector<Row>& rows, std::span<const Figures> all) {
         return tenant == nullptr ? "-" : text(*tenant);
       };
     };
-    add<Figures>(rows, "tenant " + name + ", held", all, cell([](const auto& its) { return percent(its.held); }));
+    add<Figures>(rows, "tenant " + printable(name) + ", held", all,
+                 cell([](const auto& its) { return percent(its.held); }));
     add<Figures>(rows, "  entitled to", all, cell([](const auto& its) { return percent(its.entitled); }));
     add<Figures>(rows, "  share error", all, cell(error_text));
     if (std::ranges::any_of(all,

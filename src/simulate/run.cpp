@@ -175,10 +175,14 @@ void World::submit(std::size_t at) {
   const bool within = tenants_.within(lease.tenant, bytes);
   tenant.wants += bytes;
   programs_[id] = {.job = at, .left = job.runs, .since = {}, .parked_since = {}, .tenant = &tenant};
-  if (take(Submit{std::move(lease), true, true})) {
+  const auto taken = take(Submit{std::move(lease), true, true});
+  if (taken) {
     if (within) promise(id, at);
     return;
   }
+  if (outcome_.refusal.empty())
+    outcome_.refusal = fmt::format("{} of {} at {}: {}", job.name.empty() ? "a job" : "'" + job.name + "'", job.user,
+                                   format_duration(job.arrives), taken.error().detail);
   tenant.wants -= bytes;
   programs_.erase(id);
   outcome_.jobs[at].how = Ran::How::refused;

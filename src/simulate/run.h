@@ -56,6 +56,7 @@ struct Outcome {
   Bytes moved;
   double used = 0;  // bytes that were allocated, on average over the run
   std::map<std::string, TenantSums::Sum> tenants = {};
+  std::string refusal = {};  // of the first job that was refused: its reason
   bool partial = false;
 };
 

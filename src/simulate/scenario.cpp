@@ -73,7 +73,7 @@ Status add_jobs(std::vector<Job>& jobs, const Config::Stream& stream, const Conf
 
 Result<std::vector<core::Tenant>> read_tenants(const std::string& file) {
   const config::Loaded loaded = config::load_named(file, config::tenant_schema());
-  if (!loaded.problems.empty()) return config::to_error(loaded.problems);
+  if (!loaded.problems.empty()) return config::to_error(loaded.problems, "docs/tenants.md lists the keys");
   return valid_tenants(loaded);
 }
 
@@ -85,7 +85,8 @@ Result<Scenario> read_scenario(const std::string& name) {
   const config::Schema& schema = config::scenario_schema();
   const config::Loaded loaded =
       shipped ? config::parse(burst_scenario, "burst", schema) : config::load_named(name, schema);
-  if (!loaded.problems.empty()) return config::to_error(loaded.problems);
+  if (!loaded.problems.empty())
+    return config::to_error(loaded.problems, "docs/placement.md lists the keys of a scenario");
   for (const char* key : {"scenario.devices", "scenario.length"})
     if (!loaded.lines.contains(key))
       return in_file(loaded, "", fmt::format("{} is missing", key), "a scenario states its devices and its length");

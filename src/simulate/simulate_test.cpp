@@ -33,6 +33,8 @@ TEST_F(Csv, NamesTheLineAndColumnOfABadTrace) {
   } rows[] = {
       {"", ":1: the file is empty"},
       {"a,b\n1,2\n", ":1: the column 'arrives' is missing; there are a, b"},
+      {"arrives,runs,vram,teir\n0,1h,8GiB,spot\n", ":1: the column 'teir' is not known – did you mean 'tier'?"},
+      {"arrives,runs,vram,vram\n0,1h,8GiB,8GiB\n", ":1: the column 'vram' is there twice"},
       {"arrives,runs,vram\n", "there is no row below the names of the columns"},
       {"arrives,runs,vram\n0,1h,8GiB\n5,1h\n", ":3: 2 fields, and the first line names 3 columns"},
       {"arrives,runs,vram\n0,1h,8GiB\n5,1h,\"8G", ":3: a quotation mark is never closed"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sublet-simulate: carries out one order of `sublet simulate`, which checks the flags and passes them as JSON.
+#include "base/text.h"
 #include "config/config.h"
 #include "config/schema.h"
 #include "settings/rules_of.h"
@@ -13,7 +14,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -132,6 +135,8 @@ int print(const Json& order, const std::vector<Each>& all, bool partial, const J
   } else {
     fmt::print("{}", table_of(span));
   }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    return fail(from_errno("cannot write the result", errno), failed);
   if (partial) fmt::print(stderr, "sublet: interrupted: the result is partial\n");
   const std::string html = order.value("html", ""), svg = order.value("svg", "");
   for (const Status& written :
@@ -188,6 +193,9 @@ int run_jobs(const Json& order, const std::optional<Scenario>& scenario, const s
   bool partial = false;
   for (const Variant& variant : variants) {
     all.push_back(run_one(order, *input, variant, input->jobs.size()));
+    if (const std::string& refusal = all.back().outcome.refusal; !refusal.empty())
+      fmt::print(stderr, "sublet: {}: {} of {} jobs were refused; the first is {}\n", variant.name,
+                 all.back().refused, input->jobs.size(), printable(refusal));
     if (partial |= all.back().outcome.partial; partial) break;
   }
   return print(order, all, partial, input->about);

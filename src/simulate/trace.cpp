@@ -51,7 +51,7 @@ std::optional<bool> parse_truth(std::string_view text) {
 
 Result<std::vector<Job>> read_jobs(const std::string& path) {
   std::vector<Job> jobs;
-  const Status read = each_row(path, {"arrives", "runs", "vram"}, [&jobs](CsvRow& row) {
+  const auto add = [&jobs](CsvRow& row) {
     Job& job = jobs.emplace_back();
     job.arrives = row.duration("arrives");
     job.runs = row.duration("runs");
@@ -64,7 +64,9 @@ Result<std::vector<Job>> read_jobs(const std::string& path) {
     job.name = row.text("name");
     job.tier = word(row, "tier", job.tier, core::parse_tier, "spot, batch, standard, interactive or critical");
     job.pausable = word(row, "pausable", true, parse_truth, "yes or no");
-  });
+  };
+  const Status read = each_row(path, {"arrives", "runs", "vram"}, add,
+                               {"devices", "user", "tenant", "tier", "priority", "name", "pausable"});
   if (!read) return read.error();
   sort_by_arrival(jobs);
   return jobs;

@@ -15,8 +15,8 @@ TRACES = pathlib.Path(os.environ.get("SUBLET_TRACES", "/nowhere"))
 
 
 def simulate(*words, **options):
-    return subprocess.run([SUBLET, "simulate", *map(str, words)], capture_output=True, text=True, timeout=120,
-                          **options)
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run([SUBLET, "simulate", *map(str, words)], text=True, timeout=120, **options)
 
 
 def test_ten_jobs_of_the_docs_become_a_table_figures_and_a_picture(tmp_path):
@@ -33,6 +33,15 @@ def test_ten_jobs_of_the_docs_become_a_table_figures_and_a_picture(tmp_path):
     assert again == figures
     rows = simulate("--trace", TEN, "--gpus", "2x24GiB", "--csv").stdout.splitlines()
     assert rows[0].startswith("setting,seconds,allocated_bytes") and len(rows) > 50
+
+
+def test_a_refused_job_is_told_with_its_reason_and_a_full_disk_too(tmp_path):
+    file = tmp_path / "large.csv"
+    file.write_text("arrives,runs,vram,name\n0,1h,8GiB,small\n60,1h,30GiB,large\n")
+    done = simulate("--trace", file, "--gpus", "1x24GiB")
+    assert done.returncode == 0 and "1 of 2 jobs were refused; the first is 'large' of user at 1 min" in done.stderr
+    with open("/dev/full", "w") as full:
+        assert simulate("--trace", TEN, "--gpus", "2x24GiB", stdout=full).returncode == 1
 
 
 def test_the_configuration_counts(tmp_path):
