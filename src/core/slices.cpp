@@ -20,10 +20,10 @@ constexpr Duration shortest_residency = 10s;
 constexpr int residency_per_switch = 10;  // bounds what is spent on switching to a tenth
 
 Duration moving(const State& state, const Lease& lease, const std::vector<std::string>& devices, Move move,
-                Bytes bytes) {
+                Bytes bytes, Duration Prediction::*which = &Prediction::likely) {
   const auto method = pause_method_of(state, lease);
   const PauseMethod by = lease.parking ? lease.parking->method : method ? *method : PauseMethod::driver;
-  return state.learned.costs.predict(lease.whose(), devices, by, move, bytes).likely;
+  return state.learned.costs.predict(lease.whose(), devices, by, move, bytes).*which;
 }
 
 // How long it has had the device while leases of its tier waited for the device.
@@ -76,6 +76,7 @@ struct Member {
   std::vector<std::size_t> on = {};  // of these: indices in the group
   std::vector<Bytes> takes = {};     // on each of these, beyond what it keeps while it is paused
   Duration had{};                    // its service time, on the device where it had most
+  std::int64_t slices = 0;           // the service time in slices, above the least of the leases of its user
 };
 
 struct Contest {
@@ -86,6 +87,7 @@ struct Contest {
   const Time now;
   std::vector<Bytes> room = {};  // on each device, without the members
   std::vector<Member> members = {};
+  Duration slice{};  // the shortest time slice of any of them
   Turns turns{state, waiter.tier, group.devices, now};
 };
 
@@ -99,12 +101,47 @@ bool had_less(const Member& a, const Member& b) {
   return a.waits && !b.waits;
 }
 
-// The tenant that has held least for its weight comes first, and of its leases the one with the least service time.
-bool comes_first(const Contest& all, Time at, const Member& a, const Member& b) {
-  const bool equal = ranks_like(*a.lease, *b.lease) && ranks_like(*a.lease, all.waiter);
-  if (equal && a.had != before_all && b.had != before_all)
-    if (const auto turn = all.turns.compare(a.lease->id, b.lease->id, at); turn != 0) return turn < 0;
-  return had_less(a, b);
+// The same of leases of one user, in whole slices. Among leases that wait, the one that has waited longest.
+bool comes_first_of_user(const Member& a, const Member& b) {
+  if (a.slices != b.slices) return a.slices < b.slices;
+  if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
+  if (a.waits != b.waits) return a.waits;
+  return a.waits && a.lease->waits_since() < b.lease->waits_since();
+}
+
+bool counts_service(const Contest& all, const Member& member) {
+  return ranks_like(*member.lease, all.waiter) && member.had != before_all;
+}
+
+// The least service time of the other leases of its user; its own if there are none.
+Duration least_beside(const Contest& all, const Member& its) {
+  const AccountId user = account_of(all.state, its.lease->id);
+  Duration least = Duration::max();
+  for (const Member& other : all.members)
+    if (&other != &its && counts_service(all, other) && account_of(all.state, other.lease->id) == user)
+      least = std::min(least, other.had);
+  return least == Duration::max() ? its.had : least;
+}
+
+// Sorts for this time: the tenant that has held least for its weight comes first, and of its leases the one with the
+// least service time. Services count in whole slices.
+void put_in_order(Contest& all, std::vector<Member>& order, Time at) {
+  all.turns.put_in_order(at, all.slice);
+  std::map<AccountId, Duration> least;
+  for (const Member& member : order)
+    if (counts_service(all, member)) {
+      const auto [its, is_new] = least.try_emplace(account_of(all.state, member.lease->id), member.had);
+      its->second = std::min(its->second, member.had);
+    }
+  for (Member& member : order)
+    if (counts_service(all, member))
+      member.slices = in_slices(member.had.count(), least.at(account_of(all.state, member.lease->id)).count(),
+                                std::max<std::int64_t>(all.slice.count(), 1));
+  std::ranges::stable_sort(order, [&all](const Member& a, const Member& b) {
+    if (!counts_service(all, a) || !counts_service(all, b)) return had_less(a, b);
+    const auto turn = all.turns.compare(a.lease->id, b.lease->id);
+    return turn != 0 ? turn < 0 : comes_first_of_user(a, b);
+  });
 }
 
 // `wanted`: the devices on which it may have a slice; null: it has memory on some of the devices.
@@ -129,6 +166,48 @@ void add_member(Contest& all, const Lease& lease, const std::set<std::string>* w
   all.members.push_back(std::move(its));
 }
 
+// The bytes that a switch moves. Until its use has settled, all of its reserved bytes count.
+Bytes bytes_while_it_shares(const Contest& all, const Lease& lease) {
+  const Bytes bytes = bytes_to_move(all.state, lease);
+  const bool settled = lease.parking || (lease.reserves() && is_settled(all.state, lease.id, all.now));
+  return settled ? bytes : std::max(bytes, static_cast<std::int64_t>(lease.device_count) * lease.vram);
+}
+
+Duration pausing(const Contest& all, const Lease& lease) {
+  return moving(all.state, lease, lease.devices, Move::pause, bytes_while_it_shares(all, lease));
+}
+
+Duration resuming(const Contest& all, const Lease& lease) {
+  if (!lease.parking) return {};
+  return moving(all.state, lease, lease.devices, Move::resume, bytes_to_move(all.state, lease));
+}
+
+// The time slice that is worth so long a switch.
+Duration worth(const Contest& all, Duration switching) {
+  return Duration(static_cast<std::int64_t>(static_cast<double>(switching.count()) / all.rules.slice_overhead));
+}
+
+// All slices of a group have the same length, so that leases whose pauses cost different times take strict turns: that
+// of the most expensive switch between two of them. A newcomer counts once no lease waits that came before it
+// (`with_newcomers`: at once), so that it prolongs the wait of none.
+Duration slice_length(const Contest& all, bool with_newcomers = false) {
+  Time oldest = Time::never();
+  for (const Member& member : all.members)
+    if (member.waits && ranks_like(*member.lease, all.waiter)) oldest = std::min(oldest, member.lease->waits_since());
+  Duration out{}, in{}, stays{};
+  for (const Member& member : all.members) {
+    const Lease& lease = *member.lease;
+    if (!ranks_like(lease, all.waiter)) continue;
+    if (!with_newcomers && lease.state == LeaseState::queued && lease.waits_since() > oldest) continue;
+    const Bytes bytes = bytes_while_it_shares(all, lease);
+    out = std::max(out, moving(all.state, lease, all.group.devices, Move::pause, bytes));
+    if (with_newcomers || lease.parking)
+      in = std::max(in, moving(all.state, lease, all.group.devices, Move::resume, bytes));
+    stays = std::max(stays, residency(all.state, all.rules, lease, all.group.devices));
+  }
+  return std::max(worth(all, out + in), stays);
+}
+
 // `below`: leases of lower tiers leave as well.
 Contest contest_of(const State& state, const Rules& rules, const SliceGroup& group, bool below, Time now) {
   Contest all{state, rules, group, *find(state, group.waiters.front().lease), now};
@@ -148,8 +227,9 @@ Contest contest_of(const State& state, const Rules& rules, const SliceGroup& gro
   for (const SliceWaiter& waiter : group.waiters) add_member(all, *find(state, waiter.lease), &waiter.devices);
   for (const LeaseId id : holders) add_member(all, *find(state, id), nullptr);
   std::ranges::stable_sort(all.members, had_less);
-  for (const Member& member : all.members) all.turns.add(member.lease->id);
-  std::ranges::stable_sort(all.members, [&](const Member& a, const Member& b) { return comes_first(all, now, a, b); });
+  for (const Member& member : all.members) all.turns.add(*member.lease);
+  all.slice = slice_length(all);
+  put_in_order(all, all.members, now);
   return all;
 }
 
@@ -202,7 +282,7 @@ bool are_borrowed(const Contest& all, const std::vector<NextSlice>& slices, cons
 }
 
 // The slices that begin at this time, if no lease comes or goes until then. `first`: this member comes before all.
-std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* first = nullptr) {
+std::vector<NextSlice> slices_at(Contest& all, Time at, const Member* first = nullptr) {
   const Duration shortest = std::min(all.rules.min_residency.value_or(shortest_residency), shortest_residency);
   std::vector<Member> order = all.members;
   for (Member& member : order) {
@@ -212,7 +292,7 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
     const bool stays = !first && !member.waits && at - standing_of(all.state, member.lease->id).came_back < shortest;
     if (is_first || stays) member.had = before_all;
   }
-  std::ranges::stable_sort(order, [&](const Member& a, const Member& b) { return comes_first(all, at, a, b); });
+  put_in_order(all, order, at);
   std::vector<NextSlice> slices;
   std::vector<LeaseId> leave;
   // If host memory does not take all that would leave, or not all of it is borrowed, the last that enters waits for
@@ -242,31 +322,49 @@ std::vector<NextSlice> slices_at(const Contest& all, Time at, const Member* firs
 }
 
 // The leases of the waiter's tier that leave have had enough time by then for the cost of the switch, and the entering
-// leases are worth it. Until the use of a lease has settled, all of its reserved bytes count.
+// leases are worth it.
 Time quantum_ends(const Contest& all, const NextSlice& slice) {
-  Duration switching{}, stays{};
+  Duration switching{};
   Time since;
   for (const LeaseId id : slice.leaves) {
     const Lease& lease = *find(all.state, id);
-    Bytes bytes = bytes_to_move(all.state, lease);
-    if (!is_settled(all.state, id, all.now))
-      bytes = std::max(bytes, static_cast<std::int64_t>(lease.devices.size()) * lease.vram);
-    switching += moving(all.state, lease, lease.devices, Move::pause, bytes);
+    switching += pausing(all, lease);
     if (ranks_like(lease, all.waiter)) since = std::max(since, standing_of(all.state, id).came_back);
   }
-  for (const LeaseId id : slice.enters) {
-    const Lease& lease = *find(all.state, id);
-    if (lease.parking)
-      switching += moving(all.state, lease, slice.devices, Move::resume, bytes_to_move(all.state, lease));
-    stays = std::max(stays, residency(all.state, all.rules, lease, slice.devices));
+  for (const LeaseId id : slice.enters) switching += resuming(all, *find(all.state, id));
+  return since + std::max(worth(all, switching), all.slice);
+}
+
+constexpr std::size_t most_in_rotation = 64;
+
+// Set if no two leases of the tier fit together.
+std::optional<Rotation> rotation_of(const Contest& all) {
+  std::vector<const Member*> members;
+  for (const Member& member : all.members)
+    if (ranks_like(*member.lease, all.waiter)) members.push_back(&member);
+  if (members.size() > most_in_rotation) return std::nullopt;
+  Rotation rotation{all.group.devices, all.waiter.tier, slice_length(all, /*with_newcomers=*/true), {}, {}};
+  Duration out{}, in{};
+  for (const Member* member : members) {
+    if (std::ranges::find(rotation.leases, member->lease->id) != rotation.leases.end()) return std::nullopt;
+    for (const Member* other : members) {
+      std::vector<Bytes> room = all.room;
+      if (other != member && !take(all, room, *member).empty() && !take(all, room, *other).empty()) return std::nullopt;
+    }
+    rotation.leases.push_back(member->lease->id);
+    const Bytes bytes = bytes_while_it_shares(all, *member->lease);
+    const auto& devices = all.group.devices;
+    out = std::max(out, moving(all.state, *member->lease, devices, Move::pause, bytes, &Prediction::at_most) +
+                            moving(all.state, *member->lease, devices, Move::settle, bytes, &Prediction::at_most));
+    in = std::max(in, moving(all.state, *member->lease, devices, Move::resume, bytes, &Prediction::at_most));
   }
-  const auto quantum = static_cast<std::int64_t>(static_cast<double>(switching.count()) / all.rules.slice_overhead);
-  return since + std::max(Duration(quantum), stays);
+  rotation.switching = out + in;
+  return rotation;
 }
 
 // The end of the present slice, if this waiter is the first to enter then: the quantum is over, and it has had less
 // than the leases that leave.
-std::optional<Time> end_for(const Contest& all, const Member& waiter) {
+std::optional<Time> end_for(Contest& all, const Member& waiter) {
   const auto slices = slices_at(all, all.now, &waiter);
   if (slices.empty() || slices.front().enters.front() != waiter.lease->id) return std::nullopt;
   const NextSlice& slice = slices.front();
@@ -279,29 +377,33 @@ std::optional<Time> end_for(const Contest& all, const Member& waiter) {
       at = std::max(at, all.turns.passes(waiter.lease->id, other.lease->id));
       continue;
     }
-    const bool wins_ties = waiter.lease->priority >= other.lease->priority;
-    at = std::max(at, all.now + (waiter.had - other.had) + Duration(wins_ties ? 0 : 1));
+    const bool tie_does = waiter.lease->priority >= other.lease->priority;
+    const Integral enough = service_to_pass(waiter.had.count(), least_beside(all, other).count(),
+                                            std::max<std::int64_t>(all.slice.count(), 1), tie_does);
+    at = std::max(at, all.now + Duration(static_cast<std::int64_t>(enough) - other.had.count()));
   }
   return at == Time::never() ? std::nullopt : std::optional(at);
 }
 
 }  // namespace
 
-std::vector<NextSlice> next_slices(const State& state, const Rules& rules, const SliceGroup& group,
-                                   std::optional<Time> ends, Time now) {
+Slices next_slices(const State& state, const Rules& rules, const SliceGroup& group, std::optional<Time> ends,
+                   Time now) {
+  std::optional<Rotation> rotation;
   for (const bool below : {true, false}) {
-    const Contest all = contest_of(state, rules, group, below, now);
+    Contest all = contest_of(state, rules, group, below, now);
+    if (below) rotation = rotation_of(all);
     if (ends)
       if (auto slices = slices_at(all, std::max(*ends, now)); !slices.empty()) {
         for (NextSlice& slice : slices) slice.at = *ends, slice.fixed = true;
-        return slices;
+        return {std::move(slices), std::move(rotation)};
       }
     for (const Member& member : all.members) {
       const auto end = member.waits ? end_for(all, member) : std::nullopt;
       if (!end) continue;
       auto slices = slices_at(all, std::max(*end, now));
       for (NextSlice& slice : slices) slice.at = *end;
-      if (!slices.empty()) return slices;
+      if (!slices.empty()) return {std::move(slices), std::move(rotation)};
     }
   }
   return {};

@@ -34,9 +34,12 @@ std::size_t devices_wanted(const Lease& lease);
 // where the leases of the same tier are not enough.
 bool may_leave(const State& state, const Rules& rules, const Lease& waiter, const Lease& lease, Time now);
 
-// The next slices of the group: of each waiter that enters. `ends`: the end of the present slice, where it is fixed.
-std::vector<NextSlice> next_slices(const State& state, const Rules& rules, const SliceGroup& group,
-                                   std::optional<Time> ends, Time now);
+struct Slices {
+  std::vector<NextSlice> next;         // of each waiter that enters
+  std::optional<Rotation> rotation{};  // unset: some of the leases fit together
+};
+// `ends`: the end of the present slice, where it is fixed.
+Slices next_slices(const State& state, const Rules& rules, const SliceGroup& group, std::optional<Time> ends, Time now);
 
 // The time that a lease keeps its memory on these devices before a time slice may take it: see pause.min_residency.
 Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);

@@ -28,6 +28,7 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
                        const std::map<std::string, NextSlice>& before);
 static std::optional<Time> join_group(Step& step, const SliceGroup& group,
                                       const std::map<std::string, NextSlice>& before);
+static void set_rotation(Step& step, const Clock& clock, const SliceGroup& group, std::optional<Rotation> rotation);
 static bool is_free_before(const Step& step, const NextSlice& slice);
 static bool take_slice(Step& step, const NextSlice& slice);
 static void count_service(Step& step);
@@ -149,12 +150,13 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
   }
   const auto ends = join_group(step, group, before);
   while (!group.waiters.empty()) {
-    const auto slices = next_slices(step.state, step.rules, group, ends, step.now);
+    auto [slices, rotation] = next_slices(step.state, step.rules, group, ends, step.now);
     const auto free = std::ranges::find_if(slices, [&step](const NextSlice& its) { return is_free_before(step, its); });
     if (free != slices.end()) {
       std::erase_if(group.waiters, [&free](const SliceWaiter& its) { return its.lease == free->enters.front(); });
       continue;
     }
+    if (!slices.empty()) set_rotation(step, clock, group, std::move(rotation));
     for (const NextSlice& slice : slices) {
       if (slice.at <= step.now && take_slice(step, slice)) continue;
       look_again_at(step, slice.fixed ? slice.at : std::min(slice.at, step.now + settling_look));
@@ -162,6 +164,27 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
     }
     return;
   }
+}
+
+// A rotation goes on while its leases switch.
+static void set_rotation(Step& step, const Clock& clock, const SliceGroup& group, std::optional<Rotation> rotation) {
+  const Tier tier = find(step, group.waiters.front().lease)->tier;
+  std::erase_if(step.state.preemption.rotations, [&](const Rotation& old) {
+    return old.tier == tier && std::ranges::any_of(old.devices, [&](const auto& uuid) { return clock.contains(uuid); });
+  });
+  if (rotation) step.state.preemption.rotations.push_back(std::move(*rotation));
+}
+
+// The service time with which a lease joins these: beside those of its user, if there are any.
+static Integral service_of_lease(const Step& step, const std::pair<std::string, Tier>& where,
+                                 const Shares<LeaseId>& shares, LeaseId newcomer) {
+  std::vector<std::pair<Integral, bool>> others, all;
+  for (const LeaseId id : shares.keys()) {
+    all.emplace_back(shares.of(id, step.now), shares.amount(id) == 0);
+    if (account_of(step.state, id) == account_of(step.state, newcomer)) others.push_back(all.back());
+  }
+  if (others.empty()) return service_of_newcomer(all, 0);
+  return service_of_newcomer(others, slice_on(step.state, where).count());
 }
 
 // The service time of all members counts from now on. Returns the end of the present slice, where it is fixed.
@@ -179,7 +202,9 @@ static std::optional<Time> join_group(Step& step, const SliceGroup& group,
     for (const SliceWaiter& its : group.waiters)
       if (its.devices.contains(uuid)) members.push_back(its.lease);
     auto& shares = step.state.preemption.slice_groups[{uuid, waiter.tier}];
-    for (const LeaseId id : members) shares.join(id, step.now);
+    for (const LeaseId id : members)
+      if (!shares.contains(id)) shares.start(id, service_of_lease(step, {uuid, waiter.tier}, shares, id),
+                                              step.now);
     const auto its = before.find(uuid);
     if (its != before.end() && its->second.fixed && its->second.tier == waiter.tier)
       ends = std::max(ends.value_or(its->second.at), its->second.at);
@@ -236,6 +261,11 @@ static void count_service(Step& step) {
     for (const LeaseId id : members) group.hold(id, find(step, id)->state == LeaseState::active ? 1 : 0, step.now);
   }
   std::erase_if(step.state.preemption.slice_groups, [](const auto& of) { return of.second.keys().empty(); });
+  std::erase_if(step.state.preemption.rotations, [&step](const Rotation& its) {
+    return std::ranges::none_of(its.devices, [&](const std::string& uuid) {
+      return step.state.preemption.slice_groups.contains({uuid, its.tier});
+    });
+  });
 }
 
 // True if a lease on one of these devices is leaving.

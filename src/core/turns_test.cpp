@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tenants take turns on a device, whatever their number, their weights and their place in the tree.
 #include "core/testing/slice_helpers.h"
+#include "state/rotation.h"
 #include "state/tenants.h"
 
 namespace sublet::core::testing {
@@ -56,6 +57,99 @@ INSTANTIATE_TEST_SUITE_P(
                               {"a", "b", "lab"},
                               {25, 25, 50}}),
     [](const auto& row_info) { return std::string(row_info.param.name); });
+
+// ------------------------------------------------------------------------------- strict turns
+
+struct CycleRow {
+  const char* name;
+  std::vector<Tenant> tenants;
+  std::vector<const char*> leases;  // the tenant of each; each wants the whole card
+  std::size_t period;               // in turns
+};
+
+class StrictTurns : public ::testing::TestWithParam<CycleRow> {};
+
+// The exact length of each slice differs a little. Such differences do not change the order.
+TEST_P(StrictTurns, RepeatAfterThePeriod) {
+  const CycleRow& row = GetParam();
+  Sharing w(20s, 512 * GiB);
+  w.rules.ledger_user_share = 1;
+  w.ram.available = 1024 * GiB;
+  w.measure();
+  EXPECT_TRUE(w.accepts(SetTenants{row.tenants}));
+  std::vector<LeaseId> all;
+  for (const char* tenant : row.leases) {
+    Lease lease = w.want(20 * GiB, Tier::standard, "l" + std::to_string(all.size()));
+    lease.tenant = tenant;
+    all.push_back(w.submit(lease, true));
+    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+    w.live(7s);
+  }
+  std::vector<std::string> turns;
+  LeaseId last;
+  double sum = 0;
+  for (int looks = 0; turns.size() < 5 * row.period && looks < 20'000; ++looks) {
+    w.live(1s + std::chrono::milliseconds(37 * (looks % 7)));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (w.state_of(all[i]) != LeaseState::active) continue;
+      if (!w.programs.contains(all[i])) w.attach(all[i]);
+      if (all[i] != last) turns.emplace_back(row.leases[i]);
+      last = all[i];
+    }
+  }
+  ASSERT_EQ(turns.size(), 5 * row.period);
+  for (std::size_t i = 2 * row.period; i < turns.size(); ++i) EXPECT_EQ(turns[i], turns[i - row.period]) << i;
+  ASSERT_EQ(w.state.preemption.rotations.size(), 1u);
+  const Rotation& rotation = w.state.preemption.rotations.front();
+  for (const char* tenant : std::set<const char*>(row.leases.begin(), row.leases.end())) {
+    const auto count = std::count(turns.end() - static_cast<std::ptrdiff_t>(row.period), turns.end(), tenant);
+    const double part = part_of_time(w.state, rotation, tenant);
+    EXPECT_NEAR(part, static_cast<double>(count) / static_cast<double>(row.period), 0.001) << tenant;
+    sum += part;
+  }
+  EXPECT_NEAR(sum, 1, 0.001);
+  for (const LeaseId id : all) EXPECT_EQ(rotation_with(w.state, id), &rotation);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, StrictTurns,
+    ::testing::Values(CycleRow{"two", {}, {"a", "b"}, 2}, CycleRow{"three", {}, {"a", "b", "c"}, 3},
+                      CycleRow{"eight", {}, {"a", "b", "c", "d", "e", "f", "g", "h"}, 8},
+                      CycleRow{"a_nested_tree", {node("org", ""), node("a", "org"), node("b", "org"), node("lab", "")},
+                               {"a", "b", "lab"}, 4},
+                      CycleRow{"two_leases_of_one_user", {}, {"a", "a", "b"}, 4}),
+    [](const auto& row_info) { return std::string(row_info.param.name); });
+
+TEST(Rotation, ExistsOnlyWhereNoTwoLeasesFitTogether) {
+  Sharing w(20s, 256 * GiB);
+  add(w, {{14 * GiB}, {8 * GiB}, {14 * GiB}});
+  w.live(30s);
+  EXPECT_EQ(w.state.preemption.slices.size(), 1u);
+  EXPECT_TRUE(w.state.preemption.rotations.empty());
+}
+
+TEST(Rotation, ANewcomerStandsBehindAllThatWait) {
+  Sharing w(20s, 512 * GiB);
+  w.rules.ledger_user_share = 1;
+  std::vector<LeaseId> all;
+  const auto come = [&] {
+    Lease lease = w.want(20 * GiB, Tier::standard, "l" + std::to_string(all.size()));
+    lease.tenant = lease.consumer;
+    all.push_back(w.submit(lease, true));
+    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+  };
+  for (int i = 0; i < 3; ++i) come();
+  share(w, all, 3000s);
+  ASSERT_EQ(w.state.preemption.rotations.size(), 1u);
+  for (const LeaseState state : {LeaseState::active, LeaseState::paused})
+    for (int second = 0; second < 2000 && w.state_of(all[0]) != state; ++second) share(w, all, 1s);
+  const auto turns = turns_before(w.state, w.state.preemption.rotations.front(), all[0], w.now);
+  ASSERT_TRUE(turns);
+  EXPECT_EQ(*turns, 2);
+  come();
+  share(w, all, 1s);
+  EXPECT_EQ(turns_before(w.state, w.state.preemption.rotations.front(), all[0], w.now), turns);
+}
 
 }  // namespace
 }  // namespace sublet::core::testing

@@ -42,6 +42,7 @@ struct Preemption {
   std::map<std::string, NextSlice> slices;                               // the next slice on each device, by uuid
   std::map<std::pair<std::string, Tier>, Shares<LeaseId>> slice_groups;  // service times, by uuid and tier
   std::map<std::pair<std::string, Tier>, Shares<AccountId>> turns;       // the same of tenants, in bytes
+  std::vector<Rotation> rotations;                                       // none of one tier share a device
   std::set<LeaseId> requested;                                           // waiters with a preemption request
   std::map<LeaseId, Reclaims> reclaimable;                               // not stored
   Preemptors preemptors;                                                 // as of the last step that looked for victims

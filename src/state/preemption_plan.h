@@ -131,6 +131,15 @@ struct NextSlice {
   std::vector<LeaseId> enters, leaves;  // the first that enters is the preemptor
 };
 
+// Leases of one tier that share devices in strict turns, since no two of them fit together; as of the last look.
+struct Rotation {
+  std::vector<std::string> devices;  // uuids, with one clock
+  Tier tier = Tier::standard;
+  Duration slice{};             // length of a time slice; follows from the price of a switch
+  Duration switching{};         // the longest switch between two of the leases, by careful prediction
+  std::vector<LeaseId> leases;  // that share, those that wait included
+};
+
 // The victims that would be paused now: for a preview, and for the decision itself.
 struct VictimPlan {
   bool found = false;

@@ -33,6 +33,7 @@ class Held {
  public:
   // From now on it holds this amount.
   void hold(std::int64_t amount, Time now, const Window& window) {
+    if (amount == amount_) return;
     count(now, window);
     amount_ = amount;
   }
@@ -55,6 +56,7 @@ class Held {
     since_ = std::max(since_, to);
   }
   std::int64_t amount() const { return amount_; }
+  Time since() const { return since_; }  // when the amount changed last, or time was skipped
   bool empty() const { return amount_ == 0 && used_.empty(); }
   // The use up to now, by slot: what a restart needs.
   std::vector<std::pair<std::int64_t, Integral>> by_slot(Time now, const Window& window) const {
@@ -130,6 +132,11 @@ class Shares {
   std::int64_t amount(const Key& key) const {
     const auto found = shares_.find(key);
     return found == shares_.end() ? 0 : found->second.amount();
+  }
+  // Since when the key holds this amount.
+  Time since(const Key& key) const {
+    const auto found = shares_.find(key);
+    return found == shares_.end() ? Time{} : found->second.since();
   }
 
   // No key holds anything between these times, for example because the machine sleeps.

@@ -6,6 +6,16 @@
 
 namespace sublet::core {
 
+std::int64_t in_slices(Integral had, Integral least, Integral unit) {
+  return static_cast<std::int64_t>((2 * (had - least) + unit) / (2 * unit));
+}
+
+Integral service_to_pass(Integral own, Integral least, Integral unit, bool tie_does) {
+  const Integral slices = in_slices(std::max(own, least), least, unit) + (tie_does ? 0 : 1);
+  if (slices > 0) return least + ((2 * slices - 1) * unit + 1) / 2;
+  return std::min(own - unit / 2 + 1, least);  // `other` is the least itself until then
+}
+
 std::vector<AccountId> Turns::path(LeaseId lease) const {
   std::vector<AccountId> all;
   for (AccountId id = account_of(state_, lease); id != 0; id = account(state_, id).parent) all.push_back(id);
@@ -13,73 +23,146 @@ std::vector<AccountId> Turns::path(LeaseId lease) const {
   return all;
 }
 
-void Turns::add(LeaseId lease) {
-  for (const AccountId id : path(lease)) {
+// The bytes that the lease wants in all.
+static Integral by_weight(const Lease& lease, const TenantAccount& account) {
+  return std::max<Integral>(Integral{lease.vram.count} * lease.device_count * usual_weight / weight_of(account), 1);
+}
+
+void Turns::add(const Lease& lease) {
+  for (const AccountId id : path(lease.id)) {
     const auto [at, is_new] = services_.try_emplace(id);
-    if (!is_new) continue;
     Service& service = at->second;
+    const int weight = weight_of(account(state_, id));
+    const Integral wants = by_weight(lease, account(state_, id));
+    service.wants = is_new ? wants : std::min(service.wants, wants);
+    if (!is_new) continue;
     service.place = services_.size();
+    below_[account(state_, id).parent].push_back(id);
     for (const std::string& uuid : devices_) {
       const auto shares = state_.preemption.turns.find({uuid, tier_});
       if (shares == state_.preemption.turns.end()) continue;
       service.had += shares->second.of(id, now_);
       service.rate += shares->second.amount(id);
+      service.since = std::max(service.since, shares->second.since(id));
     }
-    const int weight = weight_of(account(state_, id));
     service.had = service.had * usual_weight / weight;
     service.rate = service.rate * usual_weight / weight;
   }
 }
 
-std::pair<const Turns::Service*, const Turns::Service*> Turns::part(LeaseId a, LeaseId b) const {
+void Turns::put_in_order(Time at, Duration slice) {
+  for (const auto& [parent, ids] : below_) {
+    const Service& first = services_.at(ids.front());
+    Integral least = first.at(at - now_), bytes = first.wants;
+    for (const AccountId id : ids) {
+      least = std::min(least, services_.at(id).at(at - now_));
+      bytes = std::min(bytes, services_.at(id).wants);
+    }
+    for (const AccountId id : ids) {
+      Service& service = services_.at(id);
+      service.unit = std::max<Integral>(bytes * slice.count(), 1);
+      service.slices = in_slices(service.at(at - now_), least, service.unit);
+    }
+  }
+}
+
+void Turns::serve(const Lease& lease, Duration length, Time until) {
+  for (auto& [id, service] : services_) service.had += service.rate * length.count();
+  for (const AccountId id : path(lease.id)) {
+    Service& service = services_.at(id);
+    if (service.rate == 0) service.had += by_weight(lease, account(state_, id)) * length.count();
+    service.since = until;
+  }
+  for (auto& [id, service] : services_) service.rate = 0;
+}
+
+bool Turns::has_at_most(LeaseId lease, std::int64_t slices) const {
+  return std::ranges::all_of(path(lease), [&](AccountId id) { return services_.at(id).slices <= slices; });
+}
+
+std::pair<AccountId, AccountId> Turns::part(LeaseId a, LeaseId b) const {
   const std::vector<AccountId> of_a = path(a), of_b = path(b);
   const auto [at_a, at_b] = std::ranges::mismatch(of_a, of_b);
   if (at_a == of_a.end() || at_b == of_b.end()) return {};
-  return {&services_.at(*at_a), &services_.at(*at_b)};
+  return {*at_a, *at_b};
 }
 
-std::strong_ordering Turns::compare(LeaseId a, LeaseId b, Time at) const {
-  const auto [of_a, of_b] = part(a, b);
-  if (of_a == nullptr) return std::strong_ordering::equal;
-  const Integral had_a = of_a->at(at - now_), had_b = of_b->at(at - now_);
-  if (had_a != had_b) return had_a < had_b ? std::strong_ordering::less : std::strong_ordering::greater;
-  return of_a->place <=> of_b->place;
+// A tenant that waits comes before one that has memory, and the one that has waited longest first.
+bool Turns::wins_ties(const Service& a, const Service& b) {
+  if ((a.rate == 0) != (b.rate == 0)) return a.rate == 0;
+  if (a.since != b.since) return a.rate == 0 ? a.since < b.since : a.since > b.since;
+  return a.place < b.place;
+}
+
+std::strong_ordering Turns::compare(LeaseId a, LeaseId b) const {
+  const auto [id_a, id_b] = part(a, b);
+  if (id_a == 0) return std::strong_ordering::equal;
+  const Service &of_a = services_.at(id_a), &of_b = services_.at(id_b);
+  if (of_a.slices != of_b.slices) return of_a.slices <=> of_b.slices;
+  return wins_ties(of_a, of_b) ? std::strong_ordering::less : std::strong_ordering::greater;
 }
 
 Time Turns::passes(LeaseId waiter, LeaseId lease) const {
-  const auto [own, other] = part(waiter, lease);
-  if (own == nullptr || own->had < other->had) return now_;
-  const Integral ahead = own->had - other->had, closes = other->rate - own->rate;
-  if (ahead == 0 && own->place < other->place) return now_;
+  const auto [own_id, other_id] = part(waiter, lease);
+  if (own_id == 0) return now_;
+  const Service &own = services_.at(own_id), &other = services_.at(other_id);
+  Integral least = own.had;
+  for (const AccountId id : below_.at(account(state_, own_id).parent))
+    if (id != other_id) least = std::min(least, services_.at(id).had);
+  const Integral ahead = service_to_pass(own.had, least, own.unit, wins_ties(own, other)) - other.had;
+  if (ahead <= 0) return now_;
+  const Integral closes = other.rate - own.rate;
   if (closes <= 0) return Time::never();
   return after(now_, Duration(static_cast<std::int64_t>(std::min<Integral>(ahead / closes + 1, INT64_MAX / 2))));
 }
 
-// A tenant that comes has had as much as the tenant beside it that has had least for its weight.
-static Integral least_beside(const State& state, const Shares<AccountId>& shares, AccountId id, Time now) {
-  std::optional<Integral> least;
-  for (const AccountId other : shares.keys()) {
-    if (other == id || account(state, other).parent != account(state, id).parent) continue;
-    const Integral had = shares.of(other, now) / weight_of(account(state, other));
+Integral service_of_newcomer(const std::vector<std::pair<Integral, bool>>& others, Integral turn) {
+  std::optional<Integral> least, least_waiting;
+  Integral most = 0;
+  for (const auto& [had, waits] : others) {
     least = std::min(least.value_or(had), had);
+    most = std::max(most, had);
+    if (waits) least_waiting = std::min(least_waiting.value_or(had), had);
   }
-  return least.value_or(0) * weight_of(account(state, id));
+  if (turn == 0 || !least_waiting) return least.value_or(0);
+  return std::min(*least_waiting + turn, most);
+}
+
+Duration slice_on(const State& state, const std::pair<std::string, Tier>& where) {
+  for (const Rotation& rotation : state.preemption.rotations)
+    if (rotation.tier == where.second && std::ranges::find(rotation.devices, where.first) != rotation.devices.end())
+      return rotation.slice;
+  return {};
+}
+
+static Integral service_of_tenant(const State& state, const Shares<AccountId>& shares, AccountId id, Integral turn,
+                                  Time now) {
+  std::vector<std::pair<Integral, bool>> others;
+  for (const AccountId other : shares.keys())
+    if (other != id && account(state, other).parent == account(state, id).parent)
+      others.emplace_back(shares.of(other, now) / weight_of(account(state, other)), shares.amount(other) == 0);
+  return service_of_newcomer(others, turn / weight_of(account(state, id))) * weight_of(account(state, id));
 }
 
 void count_turns(State& state, const std::pair<std::string, Tier>& where, const std::vector<LeaseId>& members,
                  Time now) {
   const auto device = state.devices.by_uuid.find(where.first);
-  std::map<AccountId, std::int64_t> holds;
+  const Duration slice = slice_on(state, where);
+  std::map<AccountId, std::int64_t> holds, wants;
   for (const LeaseId member : members) {
     const Lease& lease = *find(state, member);
     const bool has = lease.state == LeaseState::active && device->second.leases.contains(member);
     const std::int64_t bytes = has ? charged_on(state, lease, where.first).count : 0;
-    for (AccountId id = account_of(state, member); id != 0; id = account(state, id).parent) holds[id] += bytes;
+    for (AccountId id = account_of(state, member); id != 0; id = account(state, id).parent) {
+      holds[id] += bytes;
+      wants[id] = std::max(wants[id], lease.vram.count);
+    }
   }
   Shares<AccountId>& shares = state.preemption.turns[where];
   shares.erase_if([&holds](AccountId id) { return !holds.contains(id); });
   for (const auto& [id, bytes] : holds) {
-    if (!shares.contains(id)) shares.start(id, least_beside(state, shares, id, now), now);
+    const Integral turn = Integral{wants[id]} * slice.count();
+    if (!shares.contains(id)) shares.start(id, service_of_tenant(state, shares, id, turn, now), now);
     shares.hold(id, bytes, now);
   }
 }
