@@ -10,10 +10,23 @@ import re
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Hooks that do more than count and forward. They are functions of lookup.c and hooks.c.
-WRITTEN = ("cuInit", "cuGetProcAddress", "cuGetProcAddress_v2", "cuGetProcAddress_v2_ptsz")
+# Hooks that do more than count and forward, by the file that has them.
+WRITTEN = tuple("""
+    cuInit cuGetProcAddress cuGetProcAddress_v2 cuGetProcAddress_v2_ptsz
+    cuMemAlloc cuMemAlloc_v2 cuMemAllocPitch cuMemAllocPitch_v2 cuMemAllocManaged
+    cuMemFree cuMemFree_v2 cuMemFreeAsync cuMemFreeAsync_ptsz
+    cuArrayCreate cuArrayCreate_v2 cuArray3DCreate cuArray3DCreate_v2 cuArrayDestroy
+    cuMipmappedArrayCreate cuMipmappedArrayDestroy
+    cuMemCreate cuMemRelease cuMemRetainAllocationHandle cuMemMap cuMemUnmap
+    cuMemAllocAsync cuMemAllocAsync_ptsz cuMemAllocFromPoolAsync cuMemAllocFromPoolAsync_ptsz
+    cuMemPoolCreate cuMemPoolDestroy
+    cuCtxCreate cuCtxCreate_v2 cuCtxCreate_v3 cuCtxCreate_v4 cuCtxDestroy cuCtxDestroy_v2 cuCtxDetach cuCtxSetLimit
+    cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
+    cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 cuGreenCtxCreate
+    cuMemGetInfo cuMemGetInfo_v2 cuDeviceTotalMem cuDeviceTotalMem_v2
+""".split())  # hooks.c, memory.c, arrays.c, mapping.c, pools.c, contexts.c, sizes.c
 # The library's exports besides the driver's functions.
-OURS = ("dlsym", "dlvsym", "sublet_cuda_calls", "sublet_cuda_report")
+OURS = ("dlsym", "dlvsym", "sublet_cuda_adopt", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use")
 
 
 def lines(path):

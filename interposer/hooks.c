@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hooks that are written by hand, and what the stubs of hooks.S call. */
-#include "internal.h"
+#include "limit.h"
 
 typedef int (*init_function)(unsigned);
 typedef int (*address_function)(const char*, void**, int, uint64_t);
@@ -86,6 +86,13 @@ static void begin(void) {
     if (sublet_real(hook) == NULL) __atomic_store_n(&sublet_reals[hook], (void*)sublet_lacking, __ATOMIC_RELEASE);
   test_lookups();
   __atomic_store_n(&active, 1, __ATOMIC_RELEASE);
+}
+
+int sublet_enter(int hook, const void* caller, void** next) {
+  int is_real = 0;
+  *next = go_on(hook, caller, &is_real);
+  sublet_count(hook);
+  return is_real && sublet_is_limited();
 }
 
 int cuInit(unsigned flags) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 static const char* const functions[] = {"param_here", "launch_here", "free_here", "allocate_by_address", "init_here",
-                                        "launch_here", "param_here",  "free_here", "allocate_by_address"};
+                                        "launch_here", "param_here",  "free_here", "wait_here", "allocate_by_address"};
 static pthread_barrier_t start;
 static void* library;
 

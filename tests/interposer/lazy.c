@@ -27,11 +27,13 @@ STUB(cuGetProcAddress_v2, (const char* name, void** function, int version, uint6
      version, flags, status)
 /* Functions that the fake driver lacks: the stub tells so in its own way. */
 STUB(cuMemFree_v2, (unsigned long address), address)
+STUB(cuCtxSynchronize, (void), )
 
 int launch_here(void) { return cuLaunchKernel(1, 2, 3, 4, 5, 6, 7, 8, 9); }
 int init_here(unsigned flags) { return cuInit(flags); }
 int param_here(void) { return cuParamSetf(NULL, 1, 2.5f); }
 int free_here(void) { return cuMemFree_v2(1); }
+int wait_here(void) { return cuCtxSynchronize(); }
 int allocate_by_address(void) {
   int (*allocate)(void*, unsigned long) = NULL;
   int status = 0;

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The accounts of the process: bytes that it has charged of each device. */
+#include "limit.h"
+
+static const struct sublet_limit_page* limits; /* of the process; NULL: it has none */
+static uint32_t account_count;
+static uint8_t uuids[SUBLET_LIMIT_DEVICES][16];
+static struct sublet_use_device uses[SUBLET_LIMIT_DEVICES] __attribute__((aligned(64)));
+
+/* By device number: 0: not asked yet, 1: no account, else the account + 2. */
+enum { DEVICES = 64 };
+static uint8_t accounts[DEVICES];
+
+EXPORTED int sublet_cuda_adopt(const struct sublet_limit_page* page);
+EXPORTED int sublet_cuda_use(struct sublet_use_page* out);
+
+int sublet_is_limited(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE) != NULL; }
+
+/* Gives this process limits, before its first cuInit. The page stays with the caller, who may change its amounts. 0:
+ * done; -1: another version, or the process has a page already. */
+int sublet_cuda_adopt(const struct sublet_limit_page* page) {
+  if (page->size != sizeof *page || page->abi != SUBLET_LIMIT_ABI || page->devices > SUBLET_LIMIT_DEVICES) return -1;
+  static uint32_t taken;
+  uint32_t free = 0;
+  if (!__atomic_compare_exchange_n(&taken, &free, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return -1;
+  account_count = page->devices;
+  for (uint32_t i = 0; i < account_count; ++i)
+    for (int byte = 0; byte < 16; ++byte) uuids[i][byte] = page->device[i].uuid[byte];
+  __atomic_store_n(&limits, page, __ATOMIC_RELEASE);
+  return 0;
+}
+
+/* Tells what this process has charged. 0: done; -1: the structure is too small. */
+int sublet_cuda_use(struct sublet_use_page* out) {
+  if (out->size < sizeof *out) return -1;
+  *out = (struct sublet_use_page){.size = sizeof *out, .abi = SUBLET_LIMIT_ABI};
+  if (!sublet_is_limited()) return 0;
+  out->devices = account_count;
+  for (uint32_t i = 0; i < account_count; ++i) {
+    out->device[i].charged = __atomic_load_n(&uses[i].charged, __ATOMIC_RELAXED);
+    out->device[i].most = __atomic_load_n(&uses[i].most, __ATOMIC_RELAXED);
+    out->device[i].refused = __atomic_load_n(&uses[i].refused, __ATOMIC_RELAXED);
+  }
+  return 0;
+}
+
+static int find_account(const uint8_t* uuid) {
+  for (uint32_t i = 0; i < account_count; ++i) {
+    int same = 1;
+    for (int byte = 0; byte < 16; ++byte) same = same && uuids[i][byte] == uuid[byte];
+    if (same) return (int)i;
+  }
+  return NO_ACCOUNT;
+}
+
+int sublet_account_of(int device) {
+  if (device < 0 || device >= DEVICES) return NO_ACCOUNT;
+  const uint8_t known = __atomic_load_n(&accounts[device], __ATOMIC_RELAXED);
+  if (known != 0) return (int)known - 2;
+  /* The second form tells a MIG slice from its card. */
+  int (*ask)(uint8_t*, int) = (int (*)(uint8_t*, int))sublet_real(HOOK_cuDeviceGetUuid_v2);
+  if (ask == NULL) ask = (int (*)(uint8_t*, int))sublet_real(HOOK_cuDeviceGetUuid);
+  uint8_t uuid[16];
+  if (ask == NULL || ask(uuid, device) != CUDA_SUCCESS) return NO_ACCOUNT;
+  const int account = find_account(uuid);
+  __atomic_store_n(&accounts[device], (uint8_t)(account + 2), __ATOMIC_RELAXED);
+  return account;
+}
+
+static void note_most(struct sublet_use_device* use, uint64_t now) {
+  uint64_t most = __atomic_load_n(&use->most, __ATOMIC_RELAXED);
+  while (most < now && !__atomic_compare_exchange_n(&use->most, &most, now, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+  }
+}
+
+int sublet_try_charge(int account, uint64_t bytes) {
+  if (account < 0 || bytes == 0) return 1;
+  struct sublet_use_device* use = &uses[account];
+  uint64_t now = __atomic_load_n(&use->charged, __ATOMIC_RELAXED);
+  do {
+    const uint64_t credit = __atomic_load_n(&limits->device[account].credit, __ATOMIC_RELAXED);
+    if (now > credit || bytes > credit - now) return 0;
+  } while (!__atomic_compare_exchange_n(&use->charged, &now, now + bytes, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  note_most(use, now + bytes);
+  return 1;
+}
+
+int sublet_charge(int account, uint64_t bytes) {
+  if (sublet_try_charge(account, bytes)) return 1;
+  /* The driver takes idle memory of pools too before it refuses. */
+  sublet_trim_pools(account);
+  if (sublet_try_charge(account, bytes)) return 1;
+  __atomic_fetch_add(&uses[account].refused, 1, __ATOMIC_RELAXED);
+  return 0;
+}
+
+void sublet_add(int account, uint64_t bytes) {
+  if (account < 0 || bytes == 0) return;
+  note_most(&uses[account], __atomic_add_fetch(&uses[account].charged, bytes, __ATOMIC_ACQ_REL));
+}
+
+void sublet_discharge(int account, uint64_t bytes) {
+  if (account < 0 || bytes == 0) return;
+  __atomic_fetch_sub(&uses[account].charged, bytes, __ATOMIC_ACQ_REL);
+}
+
+uint64_t sublet_context_bytes(int account) {
+  return account < 0 ? 0 : __atomic_load_n(&limits->device[account].context, __ATOMIC_RELAXED);
+}
+
+uint64_t sublet_limit_of(int account) { return __atomic_load_n(&limits->device[account].limit, __ATOMIC_RELAXED); }
+
+uint64_t sublet_free_of(int account) {
+  const struct sublet_limit_device* device = &limits->device[account];
+  const uint64_t limit = __atomic_load_n(&device->limit, __ATOMIC_RELAXED);
+  const uint64_t others = __atomic_load_n(&device->others, __ATOMIC_RELAXED);
+  const uint64_t charged = __atomic_load_n(&uses[account].charged, __ATOMIC_RELAXED);
+  if (others >= limit || charged >= limit - others) return 0;
+  return limit - others - charged;
+}
+
+int sublet_is_over(int account) {
+  if (account < 0) return 0;
+  return __atomic_load_n(&uses[account].charged, __ATOMIC_RELAXED) >
+         __atomic_load_n(&limits->device[account].credit, __ATOMIC_RELAXED);
+}

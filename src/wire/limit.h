@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory that a process may take of each device, and the memory that it has taken. C, because the preloaded library
+ * has no C++ runtime. A reader takes a page only if `size` and `abi` are those that it was built with. */
+#ifndef SUBLET_WIRE_LIMIT_H
+#define SUBLET_WIRE_LIMIT_H
+
+#include <stdint.h>
+
+#define SUBLET_LIMIT_ABI 1u
+#define SUBLET_LIMIT_DEVICES 16u
+
+/* The writer may change all fields but `uuid` at any time, one word at once. */
+struct sublet_limit_device {
+  uint8_t uuid[16];  /* as cuDeviceGetUuid_v2 tells it: of the card, or of its MIG slice */
+  uint64_t limit;    /* bytes of the lease on this device, which the program takes for the size of the device */
+  uint64_t credit;   /* bytes that this process may have charged at once; at most `limit` */
+  uint64_t others;   /* bytes that the other processes of the lease have charged */
+  uint64_t context;  /* bytes that a context takes on this device, as they were measured */
+  uint64_t reserved; /* 0 */
+};
+
+struct sublet_limit_page {
+  uint32_t size;     /* of this structure, in bytes */
+  uint32_t abi;      /* SUBLET_LIMIT_ABI */
+  uint32_t devices;  /* entries of `device` that are valid; a device that has no entry has no limit */
+  uint32_t reserved; /* 0 */
+  struct sublet_limit_device device[SUBLET_LIMIT_DEVICES];
+};
+
+struct sublet_use_device {
+  uint64_t charged; /* bytes now */
+  uint64_t most;    /* the largest value of `charged` until now */
+  uint64_t refused; /* calls that got CUDA_ERROR_OUT_OF_MEMORY from the library */
+};
+
+/* Entries are in the order of the limit page. */
+struct sublet_use_page {
+  uint32_t size;     /* of this structure, in bytes; set by the caller before a call */
+  uint32_t abi;      /* SUBLET_LIMIT_ABI */
+  uint32_t devices;  /* as in the limit page; 0: the process has no limit */
+  uint32_t reserved; /* 0 */
+  struct sublet_use_device device[SUBLET_LIMIT_DEVICES];
+};
+
+#endif
