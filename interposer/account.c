@@ -37,7 +37,7 @@ int sublet_cuda_use(struct sublet_use_page* out) {
   if (!sublet_is_limited()) return 0;
   out->devices = account_count;
   for (uint32_t i = 0; i < account_count; ++i) {
-    out->device[i].charged = __atomic_load_n(&uses[i].charged, __ATOMIC_RELAXED);
+    out->device[i].charged = __atomic_load_n(&uses[i].charged, __ATOMIC_SEQ_CST);
     out->device[i].most = __atomic_load_n(&uses[i].most, __ATOMIC_RELAXED);
     out->device[i].refused = __atomic_load_n(&uses[i].refused, __ATOMIC_RELAXED);
   }
@@ -73,14 +73,20 @@ static void note_most(struct sublet_use_device* use, uint64_t now) {
   }
 }
 
+/* The credit is read again after the charge, because its writer may have lowered it meanwhile: the writer lowers it
+ * first and reads the charge then, so that one of the two sees the other (src/wire/limit.h). */
 int sublet_try_charge(int account, uint64_t bytes) {
   if (account < 0 || bytes == 0) return 1;
   struct sublet_use_device* use = &uses[account];
+  const uint64_t* credit = &limits->device[account].credit;
   uint64_t now = __atomic_load_n(&use->charged, __ATOMIC_RELAXED);
-  do {
-    const uint64_t credit = __atomic_load_n(&limits->device[account].credit, __ATOMIC_RELAXED);
-    if (now > credit || bytes > credit - now) return 0;
-  } while (!__atomic_compare_exchange_n(&use->charged, &now, now + bytes, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+  for (;;) {
+    const uint64_t may = __atomic_load_n(credit, __ATOMIC_RELAXED);
+    if (now > may || bytes > may - now) return 0;
+    if (!__atomic_compare_exchange_n(&use->charged, &now, now + bytes, 1, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) continue;
+    if (__atomic_load_n(credit, __ATOMIC_SEQ_CST) >= now + bytes) break;
+    now = __atomic_sub_fetch(&use->charged, bytes, __ATOMIC_ACQ_REL);
+  }
   note_most(use, now + bytes);
   return 1;
 }

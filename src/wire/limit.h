@@ -9,7 +9,9 @@
 #define SUBLET_LIMIT_ABI 1u
 #define SUBLET_LIMIT_DEVICES 16u
 
-/* The writer may change all fields but `uuid` at any time, one word at once. */
+/* The writer may change all fields but `uuid` at any time, one word at once. It takes unused credit back in this order:
+ * it lowers `credit`, then reads `charged`. A `charged` that is not larger is proof: the process charges no more than
+ * the new credit from then on. Otherwise the writer sets `credit` to what it was. */
 struct sublet_limit_device {
   uint8_t uuid[16];  /* as cuDeviceGetUuid_v2 tells it: of the card, or of its MIG slice */
   uint64_t limit;    /* bytes of the lease on this device, which the program takes for the size of the device */

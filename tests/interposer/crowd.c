@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that allocate and free at random near the limit: crowd THREADS [pools]. Prints how many results were wrong,
- * what was charged at most and at the end, and how many calls were refused. */
+/* Threads that allocate and free at random near the limit: crowd THREADS [pools | recall]. Prints how many results
+ * were wrong, what was charged at most and at the end, and how many calls were refused. */
 #include "wire/limit.h"
 
 #include <pthread.h>
@@ -29,14 +29,19 @@ static void* context;
 static pthread_barrier_t start;
 static long wrong;
 static unsigned kinds = 2; /* of memory */
+static int working;        /* threads */
+/* Bytes that the driver has surely given: counted after it gave them, and no longer before they are freed. */
+static uint64_t given;
+static struct sublet_limit_page page = {.size = sizeof page, .abi = SUBLET_LIMIT_ABI, .devices = 1};
 
 struct memory {
   int kind; /* 0: none, 1: linear, 2: physical, 3: of a pool */
-  uint64_t name;
+  uint64_t name, size;
 };
 
 static void drop(struct memory* memory) {
   int result = 0;
+  if (memory->kind != 0) __atomic_fetch_sub(&given, memory->size, __ATOMIC_SEQ_CST);
   if (memory->kind == 1) result = cuMemFree_v2(memory->name);
   if (memory->kind == 2) result = cuMemRelease(memory->name);
   if (memory->kind == 3) result = cuMemFreeAsync(memory->name, NULL);
@@ -58,17 +63,44 @@ static void* work(void* data) {
     if (kind == 1) result = cuMemAlloc_v2(&memory->name, size);
     else if (kind == 3) result = cuMemAllocAsync(&memory->name, size, NULL);
     else result = cuMemCreate(&memory->name, (size + 2 * mib - 1) / (2 * mib) * (2 * mib), properties, 0);
-    if (result == 0) memory->kind = kind;
-    else if (result != 2) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+    if (result == 0) {
+      memory->kind = kind;
+      memory->size = size;
+      __atomic_fetch_add(&given, size, __ATOMIC_SEQ_CST);
+    } else if (result != 2) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
   }
   for (int i = 0; i < HELD; ++i) drop(&held[i]);
+  __atomic_fetch_sub(&working, 1, __ATOMIC_SEQ_CST);
   return NULL;
+}
+
+/* Takes credit back while the threads allocate, as the writer of a page does. -> how often that succeeded */
+static long recall(void) {
+  uint64_t* credit = &page.device[0].credit;
+  const uint64_t all = *credit;
+  long done = 0;
+  while (__atomic_load_n(&working, __ATOMIC_SEQ_CST) > 0) {
+    struct sublet_use_page use = {.size = sizeof use};
+    sublet_cuda_use(&use);
+    const uint64_t lower = use.device[0].charged + 2 * mib < all ? use.device[0].charged + 2 * mib : all;
+    __atomic_store_n(credit, lower, __ATOMIC_SEQ_CST);
+    sublet_cuda_use(&use);
+    if (use.device[0].charged <= lower) {
+      ++done;
+      for (int i = 0; i < 200; ++i)
+        if (__atomic_load_n(&given, __ATOMIC_SEQ_CST) + page.device[0].context > lower)
+          __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(credit, all, __ATOMIC_SEQ_CST);
+  }
+  return done;
 }
 
 int main(int count, char** words) {
   const int threads = count > 1 ? atoi(words[1]) : 1;
-  if (count > 2) kinds = 3;
-  static struct sublet_limit_page page = {.size = sizeof page, .abi = SUBLET_LIMIT_ABI, .devices = 1};
+  const int recalls = count > 2 && strcmp(words[2], "recall") == 0;
+  if (count > 2 && !recalls) kinds = 3;
+  working = threads;
   struct sublet_limit_device* device = &page.device[0];
   device->limit = device->credit = 512 * mib;
   device->context = 100 * mib;
@@ -78,12 +110,14 @@ int main(int count, char** words) {
   pthread_t ids[64];
   pthread_barrier_init(&start, NULL, (unsigned)threads);
   for (int i = 0; i < threads; ++i) pthread_create(&ids[i], NULL, work, (void*)(uintptr_t)i);
+  const long recalled = recalls ? recall() : 0;
   for (int i = 0; i < threads; ++i) pthread_join(ids[i], NULL);
   /* Looks at the pools, which have given everything back by then. */
   size_t free_bytes = 0, total = 0;
   if (cuCtxSetCurrent(context) != 0 || cuCtxSynchronize() != 0 || cuMemGetInfo_v2(&free_bytes, &total) != 0) return 1;
   struct sublet_use_page use = {.size = sizeof use};
   if (sublet_cuda_use(&use) != 0) return 1;
+  printf("recalled %ld\n", recalled);
   printf("wrong %ld\nmost %llu\nleft %llu\nrefused %llu\n", wrong, (unsigned long long)use.device[0].most,
          (unsigned long long)use.device[0].charged, (unsigned long long)use.device[0].refused);
   return 0;

@@ -45,6 +45,14 @@ def test_threads_that_race_to_the_limit_never_pass_it(cards, tmp_path, threads):
 
 
 @pytest.mark.parametrize("threads", [1, 16])
+def test_credit_that_was_taken_back_is_never_used(cards, tmp_path, threads):
+    program = compile_c(tmp_path / "crowd", "-I", SOURCES.parents[1] / "src", SOURCES / "crowd.c",
+                        DRIVER / "libcuda.so.1")
+    said = dict(line.split() for line in run(cards, program, threads, "recall").splitlines())
+    assert said["wrong"] == "0" and int(said["recalled"]) > 0 and int(said["left"]) == limited.CONTEXT
+
+
+@pytest.mark.parametrize("threads", [1, 16])
 def test_threads_with_pools_leave_nothing_charged(cards, tmp_path, threads):
     """Each thread may be over by one step of a pool for a moment, if the gaps of the pool are too small."""
     program = compile_c(tmp_path / "crowd", "-I", SOURCES.parents[1] / "src", SOURCES / "crowd.c",
