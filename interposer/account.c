@@ -5,7 +5,8 @@
 static const struct sublet_limit_page* limits; /* of the process; NULL: it has none */
 static uint32_t account_count;
 static uint8_t uuids[SUBLET_LIMIT_DEVICES][16];
-static struct sublet_use_device uses[SUBLET_LIMIT_DEVICES] __attribute__((aligned(64)));
+static struct sublet_use_page own_use __attribute__((aligned(64))); /* of a process without a daemon */
+static struct sublet_use_device* uses = own_use.device;
 
 /* By device number: 0: not asked yet, 1: no account, else the account + 2. */
 enum { DEVICES = 64 };
@@ -16,19 +17,24 @@ EXPORTED int sublet_cuda_use(struct sublet_use_page* out);
 
 int sublet_is_limited(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE) != NULL; }
 
-/* Gives this process limits, before its first cuInit. The page stays with the caller, who may change its amounts. 0:
- * done; -1: another version, or the process has a page already. */
-int sublet_cuda_adopt(const struct sublet_limit_page* page) {
-  if (page->size != sizeof *page || page->abi != SUBLET_LIMIT_ABI || page->devices > SUBLET_LIMIT_DEVICES) return -1;
+int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* use) {
+  const uint32_t count = __atomic_load_n(&limit->devices, __ATOMIC_RELAXED);
+  if (limit->size != sizeof *limit || limit->abi != SUBLET_LIMIT_ABI || count > SUBLET_LIMIT_DEVICES) return 0;
   static uint32_t taken;
   uint32_t free = 0;
-  if (!__atomic_compare_exchange_n(&taken, &free, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return -1;
-  account_count = page->devices;
-  for (uint32_t i = 0; i < account_count; ++i)
-    for (int byte = 0; byte < 16; ++byte) uuids[i][byte] = page->device[i].uuid[byte];
-  __atomic_store_n(&limits, page, __ATOMIC_RELEASE);
-  return 0;
+  if (!__atomic_compare_exchange_n(&taken, &free, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
+  account_count = count;
+  for (uint32_t i = 0; i < count; ++i)
+    for (int byte = 0; byte < 16; ++byte) uuids[i][byte] = limit->device[i].uuid[byte];
+  *use = (struct sublet_use_page){.size = sizeof *use, .abi = SUBLET_LIMIT_ABI, .devices = count};
+  uses = use->device;
+  __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
+  return 1;
 }
+
+/* Gives this process limits, before its first cuInit. The page stays with the caller, who may change its amounts. 0:
+ * done; -1: another version, or the process has a page already. */
+int sublet_cuda_adopt(const struct sublet_limit_page* page) { return sublet_adopt(page, &own_use) ? 0 : -1; }
 
 /* Tells what this process has charged. 0: done; -1: the structure is too small. */
 int sublet_cuda_use(struct sublet_use_page* out) {
@@ -91,11 +97,19 @@ int sublet_try_charge(int account, uint64_t bytes) {
   return 1;
 }
 
+/* The daemon may give what it has as soon as it is asked: others of the lease may take it before us, so that a few
+ * tries are made. */
 int sublet_charge(int account, uint64_t bytes) {
-  if (sublet_try_charge(account, bytes)) return 1;
-  /* The driver takes idle memory of pools too before it refuses. */
-  sublet_trim_pools(account);
-  if (sublet_try_charge(account, bytes)) return 1;
+  enum { TRIES = 3 };
+  for (int trimmed = 0; trimmed < 2; ++trimmed) {
+    if (sublet_try_charge(account, bytes)) return 1;
+    for (int i = 0; i < TRIES; ++i) {
+      if (!sublet_ask_for_credit(account, sublet_charged(account) + bytes)) break;
+      if (sublet_try_charge(account, bytes)) return 1;
+    }
+    /* The driver takes idle memory of pools too before it refuses. */
+    if (!trimmed) sublet_trim_pools(account);
+  }
   __atomic_fetch_add(&uses[account].refused, 1, __ATOMIC_RELAXED);
   return 0;
 }
@@ -109,6 +123,8 @@ void sublet_discharge(int account, uint64_t bytes) {
   if (account < 0 || bytes == 0) return;
   __atomic_fetch_sub(&uses[account].charged, bytes, __ATOMIC_ACQ_REL);
 }
+
+uint64_t sublet_charged(int account) { return __atomic_load_n(&uses[account].charged, __ATOMIC_RELAXED); }
 
 uint64_t sublet_context_bytes(int account) {
   return account < 0 ? 0 : __atomic_load_n(&limits->device[account].context, __ATOMIC_RELAXED);

@@ -100,7 +100,10 @@ int cuInit(unsigned flags) {
   const init_function next = (init_function)go_on(HOOK_cuInit, __builtin_return_address(0), &is_real);
   const int result = next(flags);
   if (!is_real) return result;
-  if (result == CUDA_SUCCESS) begin();
+  if (result == CUDA_SUCCESS) {
+    begin();
+    sublet_begin_limit();
+  }
   sublet_count(HOOK_cuInit);
   return result;
 }

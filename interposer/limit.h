@@ -49,13 +49,17 @@ enum { NO_ACCOUNT = -1 };
 int sublet_is_limited(void);
 /* The account of a device of this process. */
 int sublet_account_of(int device);
-/* Charges before the driver is called. 0: over the limit, also after idle memory of pools was given back. */
+/* Charges before the driver is called. 0: over the limit, also after the daemon was asked for more and idle memory of
+ * pools was given back. */
 int sublet_charge(int account, uint64_t bytes);
 /* The same without giving anything back, and without counting a refusal. */
 int sublet_try_charge(int account, uint64_t bytes);
+/* Takes the pages of the process, the use page cleared. 0: of another version, or the process has pages already. */
+int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* use);
 /* Charges what the driver has taken already. */
 void sublet_add(int account, uint64_t bytes);
 void sublet_discharge(int account, uint64_t bytes);
+uint64_t sublet_charged(int account);
 uint64_t sublet_context_bytes(int account);
 /* The size of a device and its free memory for the program. */
 uint64_t sublet_limit_of(int account);
@@ -96,6 +100,13 @@ int sublet_end_claim(const struct sublet_claim* claim, int result);
 void sublet_trim_pools(int account);
 /* Charges what pools reserve now. */
 void sublet_look_at_pools(int account);
+
+/* --- channel.c */
+
+/* After the first cuInit that succeeded: takes the pages that the daemon has for this process, if there is a daemon. */
+void sublet_begin_limit(void);
+/* Asks for credit of `needed` bytes in all. 0: there is none. */
+int sublet_ask_for_credit(int account, uint64_t needed);
 
 /* --- hooks.c */
 

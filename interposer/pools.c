@@ -142,7 +142,8 @@ static int allocate(const struct request* request, void* next) {
    * a program may not be refused what its pool has. If the driver then takes more, it is over for a moment, and this is
    * not tried again until it is not. */
   uint64_t claim = sublet_round(request->size, STEP);
-  if (!sublet_try_charge(account, claim)) {
+  if (!sublet_try_charge(account, claim) &&
+      !(sublet_ask_for_credit(account, sublet_charged(account) + claim) && sublet_try_charge(account, claim))) {
     sublet_trim_pools(account); /* this pool too, so that it may have to grow */
     if (!sublet_try_charge(account, claim)) {
       if (!sublet_is_over(account)) claim = growth_of(pool, request->size);

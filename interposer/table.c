@@ -2,38 +2,26 @@
 /* Tables without locks, of any size: a table is a row of levels, each twice as large as the one before. A key stands in
  * a short window of places of a level, or in a later level if that window is full. Levels are mapped when they are
  * needed, and stay. */
+#include "kernel.h"
 #include "limit.h"
 
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 enum { FIRST_LEVEL = 1024, WINDOW = 16 };
 /* The first words that a place may have instead of a key. */
 enum { NEVER_USED = 0, IN_CHANGE = 1, EMPTY = 2, KEYS = 3 };
-
-static long call_kernel(long number, long a, long b, long c, long d, long e, long f) {
-  long result;
-  register long r10 __asm__("r10") = d;
-  register long r8 __asm__("r8") = e;
-  register long r9 __asm__("r9") = f;
-  __asm__ volatile("syscall"
-                   : "=a"(result)
-                   : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
-}
 
 static struct sublet_slot* level_of(struct sublet_table* table, int level, int make) {
   struct sublet_slot* slots = __atomic_load_n(&table->level[level], __ATOMIC_ACQUIRE);
   if (slots != NULL || !make) return slots;
   const long bytes = (long)(((uint64_t)FIRST_LEVEL << level) * sizeof *slots);
   const long mapped =
-      call_kernel(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      sublet_kernel(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped < 0 && mapped > -4096) return NULL;
   struct sublet_slot* made = (struct sublet_slot*)mapped;
   if (__atomic_compare_exchange_n(&table->level[level], &slots, made, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return made;
-  call_kernel(SYS_munmap, mapped, bytes, 0, 0, 0, 0); /* another thread was first */
+  sublet_kernel(SYS_munmap, mapped, bytes, 0, 0, 0, 0); /* another thread was first */
   return slots;
 }
 

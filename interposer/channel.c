@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The channel to the daemon (src/wire/credit.h). Only threads of the program use it, in calls that wait for memory
+ * anyway: there is no thread of ours, and no descriptor stays open. */
+#include "kernel.h"
+#include "limit.h"
+#include "wire/credit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+
+enum { SECONDS_TO_WAIT = 5 };
+/* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
+static struct sockaddr_un daemon_place;
+
+enum { NOT_BEGUN = 0, BEGUN = -1 }; /* else the pid of the process in which a thread begins */
+static int32_t beginning;
+
+/* --- the environment, as the program was started with it */
+
+static int read_byte(int file, char* buffer, long* have, long* at) {
+  if (*at == *have) {
+    do *have = sublet_kernel(SYS_read, file, (long)buffer, 4096, 0, 0, 0);
+    while (*have == -EINTR);
+    *at = 0;
+    if (*have <= 0) return -1;
+  }
+  return (unsigned char)buffer[(*at)++];
+}
+
+/* 0: the variable is not there, or its value is no path. */
+static int find_daemon(struct sockaddr_un* out) {
+  static const char wanted[] = SUBLET_CREDIT_VARIABLE "=";
+  char buffer[4096];
+  long have = 0, at = 0;
+  const long file = sublet_kernel(SYS_openat, AT_FDCWD, (long)"/proc/self/environ", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  size_t matched = 0, length = 0;
+  int byte = file < 0 ? -1 : read_byte((int)file, buffer, &have, &at);
+  for (int begins = 1; byte >= 0 && length == 0; byte = read_byte((int)file, buffer, &have, &at)) {
+    if (begins && wanted[matched] == (char)byte) ++matched;
+    else begins = 0;
+    if (byte == 0) begins = 1, matched = 0;
+    if (begins && wanted[matched] == '\0' && matched != 0) {
+      while ((byte = read_byte((int)file, buffer, &have, &at)) > 0 && length < sizeof out->sun_path)
+        out->sun_path[length++] = (char)byte;
+      break;
+    }
+  }
+  if (file >= 0) sublet_kernel(SYS_close, file, 0, 0, 0, 0, 0);
+  out->sun_family = AF_UNIX;
+  if (length == 0 || length >= sizeof out->sun_path || out->sun_path[0] != '/') return 0;
+  out->sun_path[length] = '\0';
+  return 1;
+}
+
+/* --- a question and its answer */
+
+struct files {
+  int count;
+  int file[2];
+};
+
+static void close_files(const struct files* files) {
+  for (int i = 0; i < files->count; ++i) sublet_kernel(SYS_close, files->file[i], 0, 0, 0, 0, 0);
+}
+
+static int connect_daemon(const struct sockaddr_un* place) {
+  const long made = sublet_kernel(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, 0, 0, 0);
+  if (made < 0) return -1;
+  const struct timeval wait = {SECONDS_TO_WAIT, 0};
+  sublet_kernel(SYS_setsockopt, made, SOL_SOCKET, SO_RCVTIMEO, (long)&wait, sizeof wait, 0);
+  sublet_kernel(SYS_setsockopt, made, SOL_SOCKET, SO_SNDTIMEO, (long)&wait, sizeof wait, 0);
+  long result;
+  do result = sublet_kernel(SYS_connect, made, (long)place, sizeof *place, 0, 0, 0);
+  while (result == -EINTR);
+  if (result == 0) return (int)made;
+  sublet_kernel(SYS_close, made, 0, 0, 0, 0, 0);
+  return -1;
+}
+
+/* A message with more files than the answer may have is cut, and no descriptor of it is lost. */
+static long receive(int socket, struct sublet_credit_answer* answer, struct files* files) {
+  union {
+    char bytes[CMSG_SPACE(2 * sizeof(int))];
+    struct cmsghdr align;
+  } control;
+  struct iovec part = {answer, sizeof *answer};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                           .msg_controllen = sizeof control};
+  long size;
+  do size = sublet_kernel(SYS_recvmsg, socket, (long)&message, MSG_CMSG_CLOEXEC, 0, 0, 0);
+  while (size == -EINTR);
+  if (size < 0 || message.msg_controllen < sizeof(struct cmsghdr)) return size;
+  if (control.align.cmsg_level != SOL_SOCKET || control.align.cmsg_type != SCM_RIGHTS) return size;
+  const int* sent = (const int*)CMSG_DATA(&control.align);
+  const size_t count = (control.align.cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (; files->count < 2 && (size_t)files->count < count; ++files->count)
+    files->file[files->count] = sent[files->count];
+  return size;
+}
+
+/* -> the result of the answer; SUBLET_CREDIT_UNKNOWN without an answer. The caller closes the files. */
+static uint32_t ask(const struct sockaddr_un* place, const struct sublet_credit_question* question,
+                    struct files* files) {
+  struct sublet_credit_answer answer = {0};
+  const int socket = connect_daemon(place);
+  if (socket < 0) return SUBLET_CREDIT_UNKNOWN;
+  long size = sublet_kernel(SYS_sendto, socket, (long)question, sizeof *question, MSG_NOSIGNAL, 0, 0);
+  if (size == (long)sizeof *question) size = receive(socket, &answer, files);
+  sublet_kernel(SYS_close, socket, 0, 0, 0, 0, 0);
+  if (size != (long)sizeof answer || answer.size != sizeof answer || answer.abi != SUBLET_CREDIT_ABI)
+    return SUBLET_CREDIT_UNKNOWN;
+  return answer.result;
+}
+
+/* --- the beginning */
+
+/* A file of at least this size that cannot become smaller; without that, reading it may end the program. */
+static void* map_page(int file, long size, int protection) {
+  struct stat about;
+  if (sublet_kernel(SYS_fstat, file, (long)&about, 0, 0, 0, 0) != 0 || about.st_size < size) return NULL;
+  const long seals = sublet_kernel(SYS_fcntl, file, F_GET_SEALS, 0, 0, 0, 0);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return NULL;
+  const long mapped = sublet_kernel(SYS_mmap, 0, size, protection, MAP_SHARED, file, 0);
+  return mapped < 0 && mapped > -4096 ? NULL : (void*)mapped;
+}
+
+static void begin(void) {
+  struct sockaddr_un place = {0};
+  struct files files = {0, {-1, -1}};
+  const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_BEGIN, 0, 0};
+  if (!find_daemon(&place)) return;
+  if (ask(&place, &question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
+    struct sublet_limit_page* limit = map_page(files.file[0], sizeof *limit, PROT_READ);
+    struct sublet_use_page* use = map_page(files.file[1], sizeof *use, PROT_READ | PROT_WRITE);
+    daemon_place = place;
+    if (limit == NULL || use == NULL || !sublet_adopt(limit, use)) daemon_place.sun_path[0] = '\0';
+  }
+  close_files(&files);
+}
+
+/* No thread goes on before the process has its limits. A child that was forked meanwhile begins for itself. */
+void sublet_begin_limit(void) {
+  const int32_t self = (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0);
+  for (;;) {
+    int32_t now = __atomic_load_n(&beginning, __ATOMIC_ACQUIRE);
+    if (now == BEGUN) return;
+    if (now == self) {
+      sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+      continue;
+    }
+    if (__atomic_compare_exchange_n(&beginning, &now, self, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) break;
+  }
+  if (!sublet_is_limited()) begin();
+  __atomic_store_n(&beginning, BEGUN, __ATOMIC_RELEASE);
+}
+
+int sublet_ask_for_credit(int account, uint64_t needed) {
+  if (account < 0 || daemon_place.sun_path[0] == '\0') return 0;
+  struct files files = {0, {-1, -1}};
+  const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE,
+                                                  (uint32_t)account, needed};
+  const uint32_t result = ask(&daemon_place, &question, &files);
+  close_files(&files);
+  return result == SUBLET_CREDIT_GRANTED;
+}

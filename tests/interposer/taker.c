@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes and frees memory of the card in blocks of 2 MiB, as a line of stdin says, and prints a line for each: `take N`
+ * and `free N` print the blocks that it holds then, `info` the free and the total bytes, `files` its descriptors,
+ * and `fork` calls the driver in a child. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern int cuInit(unsigned);
+extern int cuDevicePrimaryCtxRetain(void**, int);
+extern int cuCtxSetCurrent(void*);
+extern int cuMemAlloc_v2(uint64_t*, size_t);
+extern int cuMemFree_v2(uint64_t);
+extern int cuMemGetInfo_v2(size_t*, size_t*);
+
+enum { MOST = 4096, BLOCK = 2 << 20 };
+static uint64_t held[MOST];
+static int count;
+
+static int take(int wanted) {
+  int result = 0;
+  while (wanted-- > 0 && count < MOST && (result = cuMemAlloc_v2(&held[count], BLOCK)) == 0) ++count;
+  return result;
+}
+
+static int give(int wanted) {
+  int result = 0;
+  while (wanted-- > 0 && count > 0) result |= cuMemFree_v2(held[--count]);
+  return result;
+}
+
+static int files(void) {
+  DIR* folder = opendir("/proc/self/fd");
+  int found = 0;
+  while (readdir(folder) != NULL) ++found;
+  closedir(folder);
+  return found - 3; /* . and .. and the folder itself */
+}
+
+static int in_child(void) {
+  int status = 0;
+  if (fork() == 0) _exit(take(1) != 0 ? 0 : 1);
+  return wait(&status) < 0 ? -1 : status;
+}
+
+int main(int words_count, char** words) {
+  /* A program may fork before it begins. */
+  if (words_count > 1 && strcmp(words[1], "forked") == 0) {
+    int status = 0;
+    const int child = fork();
+    if (child > 0) return waitpid(child, &status, 0) < 0 || status != 0;
+  }
+  void* context = NULL;
+  const int before = files();
+  int result = cuInit(0);
+  if (result == 0) result = cuDevicePrimaryCtxRetain(&context, 0);
+  if (result == 0) result = cuCtxSetCurrent(context);
+  printf("%d %d\n", result, files() - before);
+  fflush(stdout);
+  char line[64], word[16];
+  while (fgets(line, sizeof line, stdin) != NULL) {
+    int number = 0;
+    size_t free_bytes = 0, total = 0;
+    result = 0;
+    if (sscanf(line, "%15s %d", word, &number) < 1) continue;
+    if (strcmp(word, "take") == 0) result = take(number);
+    if (strcmp(word, "free") == 0) result = give(number);
+    if (strcmp(word, "fork") == 0) result = in_child();
+    if (strcmp(word, "info") == 0) result = cuMemGetInfo_v2(&free_bytes, &total);
+    if (strcmp(word, "info") == 0) printf("%d %zu %zu\n", result, free_bytes, total);
+    else printf("%d %d\n", result, strcmp(word, "files") == 0 ? files() : count);
+    fflush(stdout);
+  }
+  return 0;
+}

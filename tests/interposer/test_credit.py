@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a lease under one limit, by credit that a daemon gives them: together they use all of it and never
+more, whatever ends or closes meanwhile.
+"""
+import ctypes
+import json
+import socket
+import subprocess
+
+import pytest
+
+from tests.interposer.limited import LimitPage, UsePage
+from tests.support.credit import ANSWER, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, Program, page_file
+from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
+from tests.support.sublet import BUILD
+
+CTL = BUILD / "bin/simgpu-ctl"
+LIMIT, CONTEXT, OUT_OF_MEMORY = 512 * MIB, 4 * MIB, 2
+
+
+class Place:
+    """A card, a daemon with a lease on it, and its processes."""
+
+    def __init__(self, folder):
+        self.folder, self.programs = folder, []
+        subprocess.run([CTL, "--dir", folder, "create", "1x2GiB,context_bytes=4MiB"], check=True, capture_output=True)
+        self.taker = compile_c(folder / "taker", SOURCES / "taker.c", DRIVER / "libcuda.so.1")
+        [card] = self.card()["devices"]
+        uuid = bytes.fromhex(card["uuid"].removeprefix("GPU-").replace("-", ""))
+        bare = Program([self.taker], environment(SIMGPU_DIR=folder / "simgpu"))
+        self.begun = bare.read()  # the driver's own descriptors
+        assert self.begun[0] == 0 and bare.end() == 0
+        self.daemon = CreditDaemon(folder / "credit", uuid, LIMIT, CONTEXT)
+
+    def card(self):
+        said = subprocess.run([CTL, "--dir", self.folder, "show", "--json"], check=True, capture_output=True, text=True)
+        return json.loads(said.stdout)
+
+    def used(self):
+        return self.card()["devices"][0]["used_bytes"]
+
+    def start(self, *words, **variables):
+        variables = {"SUBLET_CREDIT": self.folder / "credit", "SIMGPU_DIR": self.folder / "simgpu", **variables}
+        self.programs.append(Program([self.taker, *words], environment(LIBRARY, **variables)))
+        return self.programs[-1]
+
+    def begin(self, *words, **variables):
+        program = self.start(*words, **variables)
+        assert program.read() == self.begun, "it has begun, and none of our descriptors is open"
+        return program
+
+    def end(self):
+        for program in self.programs:
+            if program.process.poll() is None:
+                program.kill()
+        self.daemon.stop()
+
+
+@pytest.fixture
+def place(tmp_path):
+    made = Place(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("count", [3, 64])
+def test_processes_that_race_use_all_of_the_limit_and_never_more(place, count):
+    programs = [place.start() for _ in range(count)]
+    assert [program.read() for program in programs] == [place.begun] * count
+    for program in programs:
+        program.say("take 1000")
+    held = [program.read() for program in programs]
+    assert all(result == OUT_OF_MEMORY for result, _ in held)
+    # A process is refused while another one has credit that it is just about to use: so a few blocks may be left.
+    assert LIMIT - 128 * MIB < place.used() <= LIMIT
+    assert place.used() == sum(blocks for _, blocks in held) * 2 * MIB + count * CONTEXT
+    charged = sum(process.charged() for process in place.daemon.processes.values())
+    assert charged == place.used() and place.daemon.free() >= 0
+    for program in programs:
+        assert program.ask("info")[1:] == [place.daemon.limit - place.daemon.processes[program.process.pid].charged(),
+                                           LIMIT]
+
+
+def test_unused_credit_of_one_process_goes_to_another(place):
+    first, second = place.begin(), place.begin()
+    assert first.ask("take 1000") == [OUT_OF_MEMORY, 252] and place.used() == LIMIT
+    assert second.ask("take 1") == [OUT_OF_MEMORY, 0]
+    assert first.ask("free 100") == [0, 152]
+    assert second.ask("take 1000") == [OUT_OF_MEMORY, 100] and place.used() == LIMIT
+    assert first.ask("take 1") == [OUT_OF_MEMORY, 152]
+    # A process takes what is in its credit without a question.
+    asked = len(place.daemon.questions)
+    assert first.ask("free 1") == [0, 151] and first.ask("take 1") == [0, 152]
+    assert len(place.daemon.questions) == asked
+
+
+def test_credit_of_a_killed_process_stays_taken_until_the_daemon_gives_it_back(place):
+    first, second = place.begin(), place.begin()
+    assert first.ask("take 200") == [0, 200]
+    first.kill()
+    # The daemon has not seen its bytes gone yet.
+    process = place.daemon.processes[first.process.pid]
+    assert second.ask("take 1000") == [OUT_OF_MEMORY, 52] and process.charged() == 404 * MIB
+    del place.daemon.processes[first.process.pid]
+    assert second.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT
+
+
+def test_a_larger_lease_gives_more(place):
+    program = place.begin()
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 254]
+    place.daemon.limit = place.daemon.processes[program.process.pid].row.limit = LIMIT + 20 * MIB
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 264] and program.ask("info") == [0, 0, LIMIT + 20 * MIB]
+
+
+def test_a_process_without_a_daemon_has_no_limit(place):
+    for variables in ({"SUBLET_CREDIT": place.folder / "nothing"}, {"SUBLET_CREDIT": "relative"},
+                      {"SUBLET_CREDIT": ""}, {"SUBLET_CREDIT": "/" + "x" * 4000},
+                      {"SUBLET_CREDI": "/nothing", "SUBLET_CREDIT": place.folder}):
+        assert place.begin(**variables).ask("take 300") == [0, 300]
+        place.programs.pop().end()
+    assert place.daemon.questions == []
+
+
+def test_a_process_that_the_daemon_does_not_know_has_no_limit(place):
+    place.daemon.answer = lambda asking, pid, kind, needed: place.daemon.say(asking, UNKNOWN)
+    assert place.begin().ask("take 300") == [0, 300]
+
+
+def limit_page(**fields):
+    file, memory = page_file(ctypes.sizeof(LimitPage))
+    page = LimitPage.from_buffer(memory)
+    page.size, page.abi, page.devices = ctypes.sizeof(LimitPage), 1, 1
+    for name, value in fields.items():
+        setattr(page, name, value)
+    return file
+
+
+def use_page():
+    return page_file(ctypes.sizeof(UsePage))[0]
+
+
+ODD = {
+    "nothing": lambda asking: None,
+    "a short message": lambda asking: asking.send(b"x"),
+    "a long message": lambda asking: asking.send(b"x" * 4000),
+    "another version": lambda asking: asking.send(ANSWER.pack(ANSWER.size, 2, 0, 0)),
+    "no files": lambda asking: asking.send(ANSWER.pack(ANSWER.size, 1, 0, 0)),
+    "one file": lambda asking: say(asking, limit_page()),
+    "many files": lambda asking: say(asking, *[use_page() for _ in range(40)]),
+    "files of another kind": lambda asking: say(asking, asking.fileno(), asking.fileno()),
+    "small files": lambda asking: say(asking, page_file(100)[0], page_file(100)[0]),
+    "a file that may become smaller": lambda asking: say(asking, page_file(8192, 0)[0], use_page()),
+    "a page of another version": lambda asking: say(asking, limit_page(abi=2), use_page()),
+    "too many devices": lambda asking: say(asking, limit_page(devices=17), use_page()),
+}
+
+
+def say(asking, *files):
+    socket.send_fds(asking, [ANSWER.pack(ANSWER.size, 1, GRANTED, 0)], list(files))
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_answer_gives_no_limit_and_leaves_no_descriptor(place, odd):
+    place.daemon.answer = lambda asking, pid, kind, needed: ODD[odd](asking)
+    assert place.begin().ask("take 300") == [0, 300]
+
+
+@pytest.mark.parametrize("odd", [name for name in ODD if "page" not in name and "devices" not in name])
+def test_an_odd_answer_for_more_credit_is_a_refusal(place, odd):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    before = program.ask("files")
+    rightly = place.daemon.answer
+
+    def answer(asking, pid, kind, needed):
+        assert kind == MORE
+        ODD[odd](asking)
+
+    place.daemon.answer = answer
+    result, blocks = program.ask("take 1000")
+    # An answer that says "granted" is believed only if the page says so too.
+    assert (result, blocks) == (OUT_OF_MEMORY, 10)
+    assert program.ask("files") == before
+    place.daemon.answer = rightly
+    assert program.ask("take 10") == [0, 20]
+
+
+def test_a_daemon_that_comes_back_is_asked_again(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    place.daemon.stop()
+    assert program.ask("take 1") == [OUT_OF_MEMORY, 10] and program.ask("free 5") == [0, 5]
+    assert program.ask("take 5") == [0, 10], "its credit is still its own"
+    place.daemon.listen()
+    assert program.ask("take 10") == [0, 20]
+
+
+def test_forks_before_and_after_the_beginning(place):
+    program = place.begin("forked")
+    assert len(place.daemon.processes) == 1 and program.process.pid not in place.daemon.processes
+    assert program.ask("take 10") == [0, 10]
+    assert program.ask("fork") == [0, 10], "a child cannot use the driver"
+    [process] = place.daemon.processes.values()
+    assert process.charged() == CONTEXT + 20 * MIB
+    assert program.end() == 0
