@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two pages of a process (wire/limit.h) as files that the process maps. The process cannot write its limit page,
+// not even through the file. It writes its use page, so that nothing in it is believed beyond its range. Neither file
+// can change its size, so that no access to a page ends the daemon. One thread at a time.
+#pragma once
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/units.h"
+#include "wire/limit.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sublet::credit {
+
+using Uuid = std::array<std::uint8_t, 16>;
+
+struct DeviceLimit {
+  Uuid uuid{};
+  Bytes limit{};    // of the lease
+  Bytes context{};  // bytes that a context takes, as they were measured
+};
+
+class Pages {
+ public:
+  // At most SUBLET_LIMIT_DEVICES devices. The credit is zero on each.
+  static Result<Pages> make(std::span<const DeviceLimit> devices);
+  Pages(Pages&& other) noexcept;
+  Pages& operator=(Pages&& other) noexcept;
+  ~Pages();
+
+  int limit_file() const { return limit_file_.get(); }
+  int use_file() const { return use_file_.get(); }
+
+  void set_limit(std::size_t device, Bytes limit);
+  void set_credit(std::size_t device, Bytes credit);
+  void set_others(std::size_t device, Bytes others);
+  // As the process says: in 0 … `most`.
+  Bytes charged(std::size_t device, Bytes most) const;
+
+ private:
+  Pages() = default;
+  Fd limit_file_, use_file_;
+  sublet_limit_page* limit_ = nullptr;
+  sublet_use_page* use_ = nullptr;
+};
+
+}  // namespace sublet::credit
