@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.interposer.limited import LimitPage, UsePage
-from tests.support.credit import ANSWER, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, Program, page_file
+from tests.support.credit import ANSWER, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program, page_file
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
 from tests.support.sublet import BUILD
 
@@ -21,7 +21,7 @@ LIMIT, CONTEXT, OUT_OF_MEMORY = 512 * MIB, 4 * MIB, 2
 class Place:
     """A card, a daemon with a lease on it, and its processes."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, daemon=CreditDaemon):
         self.folder, self.programs = folder, []
         subprocess.run([CTL, "--dir", folder, "create", "1x2GiB,context_bytes=4MiB"], check=True, capture_output=True)
         self.taker = compile_c(folder / "taker", SOURCES / "taker.c", DRIVER / "libcuda.so.1")
@@ -30,7 +30,7 @@ class Place:
         bare = Program([self.taker], environment(SIMGPU_DIR=folder / "simgpu"))
         self.begun = bare.read()  # the driver's own descriptors
         assert self.begun[0] == 0 and bare.end() == 0
-        self.daemon = CreditDaemon(folder / "credit", uuid, LIMIT, CONTEXT)
+        self.daemon = daemon(folder / "credit", uuid, LIMIT, CONTEXT)
 
     def card(self):
         said = subprocess.run([CTL, "--dir", self.folder, "show", "--json"], check=True, capture_output=True, text=True)
@@ -61,6 +61,33 @@ def place(tmp_path):
     made = Place(tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def our_place(tmp_path):
+    if not (BUILD / "test/credit_serve").exists():
+        pytest.skip("there is no credit_serve: ninja -C build credit_serve")
+    made = Place(tmp_path, DaemonOfOurs)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("count", [3, 64])
+def test_the_daemons_own_code_gives_all_of_the_limit_and_never_more(our_place, count):
+    programs = [our_place.start() for _ in range(count)]
+    assert [program.read() for program in programs] == [our_place.begun] * count
+    for program in programs:
+        program.say("take 1000")
+    held = [program.read() for program in programs]
+    assert all(result == OUT_OF_MEMORY for result, _ in held)
+    assert LIMIT - 128 * MIB < our_place.used() <= LIMIT
+    # The others are told what each has.
+    first, last = programs[0], programs[-1]
+    assert first.ask("free 1000") == [0, 0]
+    result, blocks = last.ask("take 1000")
+    assert result == OUT_OF_MEMORY and our_place.used() <= LIMIT
+    assert last.ask("info")[1] <= LIMIT - our_place.used()
+    assert last.ask("free 10") == [0, max(blocks - 10, 0)] and last.ask("info")[2] == LIMIT
 
 
 @pytest.mark.parametrize("count", [3, 64])

@@ -10,6 +10,7 @@ import subprocess
 import threading
 
 from tests.interposer.limited import MIB, LimitPage, UsePage
+from tests.support.sublet import BUILD
 
 BEGIN, MORE = 1, 2
 GRANTED, REFUSED, UNKNOWN = 0, 1, 2
@@ -109,6 +110,20 @@ class CreditDaemon:
             process.row.credit = was
 
 
+class DaemonOfOurs:
+    """The same by the code of the daemon: src/credit, in a process of its own."""
+
+    def __init__(self, path, uuid, limit, context):
+        words = [BUILD / "test/credit_serve", path, uuid.hex(), limit, context]
+        self.process = subprocess.Popen([*map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def stop(self):
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+        self.process.stdout.close()
+
+
 class Program:
     """A process of taker.c under the interposer."""
 
@@ -140,4 +155,5 @@ class Program:
         self.process.stdout.close()
 
 
-__all__ = ["BEGIN", "GRANTED", "MIB", "MORE", "REFUSED", "UNKNOWN", "CreditDaemon", "Program", "page_file"]
+__all__ = ["ANSWER", "BEGIN", "GRANTED", "MIB", "MORE", "REFUSED", "UNKNOWN", "CreditDaemon", "DaemonOfOurs", "Program",
+           "page_file"]
