@@ -114,6 +114,20 @@ std::string window_phrase(const json& window) {
   return fmt::format("in the last {}", span("seconds"));
 }
 
+// "1 min 30 s of every 4 min 30 s on gpu0 (tier standard, 3 leases)".
+static std::string rotation_text(const json& row, const Look& look) {
+  const auto span = [&row](const char* key) {
+    const json& value = member(row, key);
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    return format_duration(Duration(static_cast<std::int64_t>(seconds * 1e9)));
+  };
+  std::string devices;
+  for (const json& uuid : list_at(row, "devices"))
+    if (uuid.is_string()) devices += (devices.empty() ? "" : ", ") + device_name(uuid.get<std::string>(), look);
+  return fmt::format("{} of every {} on {} (tier {}, {} leases)", span("slice_seconds"), span("period_seconds"),
+                     devices, text_at(row, "tier"), number_at(row, "leases").value_or(0));
+}
+
 std::string render_tenant(const json& row, const Look& look) {
   std::string out = paint(text_at(row, "name"), Paint::bold, look);
   out += flag_at(row, "entry") ? "\n" : "  (no entry: usual weight, no quota, no limits)\n";
@@ -153,6 +167,7 @@ std::string render_tenant(const json& row, const Look& look) {
   for (const json& child : list_at(row, "children"))
     if (child.is_string()) children += (children.empty() ? "" : ", ") + visible(child.get<std::string>());
   line("below it", children);
+  for (const json& rotation : list_at(row, "rotations")) line("turns", rotation_text(rotation, look));
   return out;
 }
 

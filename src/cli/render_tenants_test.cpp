@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/render.h"
+#include "cli/render_test.h"
 #include "cli/tenant_file.h"
 #include "config/schema.h"
 
@@ -61,6 +61,14 @@ TEST(RenderTenants, IndentsTheTree) {
   EXPECT_EQ(tenants_phrase(body),
             "tenants (held of quota): lab 3.0 GiB of 2.0 GiB (1.0 GiB borrowed), vision 0 of 0.5 devices");
   EXPECT_EQ(tenants_phrase(json()), "");
+}
+
+TEST(RenderTenant, DeclaresItsTurns) {
+  const json body = json::parse(R"({"name": "vision", "entry": true, "weight": 1, "held_bytes": 0, "children": [],
+    "rotations": [{"devices": ["GPU-1111"], "tier": "standard", "leases": 3, "slice_seconds": 90.25, "turns": 3,
+                   "period_seconds": 270.75, "share": 0.333}]})");
+  const std::string text = render_tenant(body, at_noon());
+  EXPECT_NE(text.find("1 min 30 s of every 4 min 30 s on gpu0 (tier standard, 3 leases)\n"), std::string::npos) << text;
 }
 
 }  // namespace

@@ -81,8 +81,10 @@ int list_tenants(const Common& common) {
 
 int show_tenant(const Common& common, const TenantFlags& flags) {
   return show(common, "/v1/tenants/" + client::encode(flags.name),
-              [&](const json& body, client::Client&) -> Result<std::string> {
-                return render_tenant(body, look_for(common));
+              [&](const json& body, client::Client& client) -> Result<std::string> {
+                Look look = look_for(common);
+                if (!list_at(body, "rotations").empty()) learn_devices(ask_also(client, "/v1/devices"), look);
+                return render_tenant(body, look);
               });
 }
 

@@ -7,6 +7,7 @@
 #include "http/routes.h"
 #include "http/stored.h"
 #include "http/tenant_fields.h"
+#include "state/rotation.h"
 #include "state/tenant_text.h"
 
 #include <fmt/format.h>
@@ -80,6 +81,24 @@ json render_row(const engine::Engine& engine, const tenants::Tenants& all, const
   return row;
 }
 
+// The rotations in which leases of the tenant, or of one below it, take part.
+json render_rotations(const engine::Engine& engine, const std::string& name) {
+  json rows = json::array();
+  for (const core::Rotation& rotation : engine.state().preemption.rotations) {
+    const double part = core::part_of_time(engine.state(), rotation, name);
+    if (part <= 0) continue;
+    const double slice = static_cast<double>(rotation.slice.count()) / 1e9;
+    rows.push_back({{"devices", rotation.devices},
+                    {"tier", core::to_string(rotation.tier)},
+                    {"leases", rotation.leases.size()},
+                    {"slice_seconds", slice},
+                    {"turns", 1 / part},
+                    {"period_seconds", slice / part},
+                    {"share", part}});
+  }
+  return rows;
+}
+
 // The window in which use counts.
 json render_window(const core::Rules& rules) {
   const auto seconds = [](Duration duration) { return duration / std::chrono::seconds(1); };
@@ -124,6 +143,7 @@ Reply get_tenant(Call& call) {
       if (names.contains(child)) below.push_back(child);
   row["children"] = std::move(below);
   row["window"] = render_window(call.engine.rules());
+  row["rotations"] = render_rotations(call.engine, name);
   return Response{200, std::move(row), {}};
 }
 

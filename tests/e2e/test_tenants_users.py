@@ -98,7 +98,12 @@ def test_three_tenants_that_want_the_whole_card_take_turns(system):
         active = [tag for tag in tags if states.get(tag) == "active"]
         if len(active) == 1 and turns[-1:] != active:
             turns.extend(active)
-        return len(turns) >= 9
-    wait_until(watch, "nine turns", timeout=120)
-    counts = sorted(turns.count(tag) for tag in tags)
-    assert counts[-1] - counts[0] <= 1, turns
+        return len(turns) >= 12
+    wait_until(watch, "twelve turns", timeout=120)
+    assert all(turns[i] == turns[i - 3] for i in range(6, 12)), turns
+    assert set(turns[-3:]) == set(tags), turns
+    shown = system.cli(MAN, "tenant", "show", "man", check=0).stdout
+    assert " of every " in shown and "(tier standard, 3 leases)" in shown, shown
+    rotation, = json.loads(system.cli(MAN, "tenant", "show", "man", "--json", check=0).stdout)["rotations"]
+    assert rotation["turns"] == pytest.approx(3) and rotation["slice_seconds"] >= 1.5, rotation
+    assert rotation["period_seconds"] == pytest.approx(3 * rotation["slice_seconds"]), rotation
