@@ -191,10 +191,14 @@ constexpr Column lease_columns[] = {
     {"reason", "REASON", true, false, reason_cell, Narrow::below},
 };
 
+// "~3m, at most 14m".
 Cell start_cell(const json& row, const Look&) {
   if (flag_at(member(row, "queue"), "held_back")) return {"held back", Paint::yellow};
   const auto eta = number_at(member(row, "queue"), "eta_seconds");
-  return {eta ? fmt::format("~{}", compact(std::chrono::seconds(*eta))) : "unknown", Paint::none};
+  std::string start = eta ? "~" + compact(std::chrono::seconds(*eta)) : "";
+  if (const auto bound = number_at(member(row, "queue"), "bound_seconds"))
+    start += (start.empty() ? "at most " : ", at most ") + compact(std::chrono::seconds(*bound));
+  return {start.empty() ? "unknown" : start, Paint::none};
 }
 
 // "1.0 GiB→3.0 GiB" of one that has the first and waits to grow.
@@ -354,7 +358,9 @@ std::string queue_phrase(const json& lease, const Look& look) {
   const auto eta = number_at(queue, "eta_seconds");
   const bool returns = member(lease, "pause").is_object();
   if (!eta) return out + (returns ? "; resume time unknown" : "; start unknown");
-  return out + (returns ? "; resumes " : "; starts ") + coming(std::chrono::seconds(*eta));
+  out += (returns ? "; resumes " : "; starts ") + coming(std::chrono::seconds(*eta));
+  const auto bound = number_at(queue, "bound_seconds");
+  return bound ? out + fmt::format(", at most {} by rule", format_duration(std::chrono::seconds(*bound))) : out;
 }
 
 std::string whole_reason(const json& lease, const Look& look) {

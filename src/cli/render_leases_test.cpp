@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ps` of paused leases.
-#include "cli/render.h"
+// `ps` and `queue` of leases that are paused or wait.
+#include "cli/render_test.h"
 
 #include <gtest/gtest.h>
 
@@ -82,6 +82,18 @@ TEST(PsOfThePaused, WhoHasItsRoomNow) {
   EXPECT_EQ(whole_reason(lease, Look{}),
             "2.0 KiB parked by the driver: time slice of lease-5 (chat, ana), which asked for 1.0 KiB; place 1; resume "
             "time unknown; the memory is held by lease-6 (train, ana) 1.0 KiB");
+}
+
+TEST(Queue, ShowsTheLongestWaitBesideTheExpectedOne) {
+  json lease = leases["leases"][1];
+  lease["queue"]["bound_seconds"] = 840;
+  Common common;
+  common.columns = {"id", "start"};
+  EXPECT_EQ(*render_queue({{"queue", {lease}}}, common, at_noon()),
+            "ID                  START\n"
+            "lease-2  ~5m, at most 14m\n");
+  EXPECT_EQ(queue_phrase(lease, at_noon()),
+            "place 1, 1.0 GiB short on gpu0; starts in about 5 min, at most 14 min by rule");
 }
 
 }  // namespace

@@ -65,6 +65,15 @@ Wish wish_of(const json& lease, const Look& look) {
   return {fmt::format("for {}{}", size, devices_asked_for(lease, count, look)), "It should start", "Its start time"};
 }
 
+// " By rule it waits 14 min at most, unless a lease of a higher tier comes (2 time slices of 4 min before its own)."
+std::string bound_sentence(const json& queue) {
+  const auto bound = number_at(queue, "bound_seconds");
+  if (!bound) return {};
+  const std::string unless = text_at(queue, "bound_unless");
+  return fmt::format(" By rule it waits {} at most{} ({}).", format_duration(std::chrono::seconds(*bound)),
+                     unless.empty() ? "" : ", unless " + unless, text_at(queue, "bound_from"));
+}
+
 std::string waiting(const json& lease, const json& queue, const Look& look) {
   const Wish wish = wish_of(lease, look);
   std::string out = fmt::format(" It waits {} at place {}", wish.what, number_at(queue, "place").value_or(0));
@@ -84,7 +93,7 @@ std::string waiting(const json& lease, const json& queue, const Look& look) {
   const std::string basis = text_at(queue, "basis");
   out += eta ? fmt::format(" {} {}", wish.start, coming(std::chrono::seconds(*eta)))
              : fmt::format(" {} is unknown", wish.unknown);
-  return out + (basis.empty() ? "." : fmt::format(" ({}).", basis));
+  return out + (basis.empty() ? "." : fmt::format(" ({}).", basis)) + bound_sentence(queue);
 }
 
 // "2 h, not counting 5 min for which it was paused".

@@ -31,6 +31,20 @@ TEST(Why, AQueuedLease) {
       "  - ask for at most 3.0 GiB\n");
 }
 
+TEST(Why, TheLongestWait) {
+  json lease = leases["leases"][1];
+  lease["queue"]["bound_seconds"] = 840;
+  lease["queue"]["bound_from"] = "2 time slices of 4 min before its own";
+  lease["queue"]["bound_unless"] = "a lease of a higher tier comes";
+  json reply{{"lease", lease}, {"queue", lease["queue"]}};
+  EXPECT_NE(render_why(reply, at_noon())
+                .find("(lease-1 expires). By rule it waits 14 min at most, unless a lease of a higher tier comes "
+                      "(2 time slices of 4 min before its own).\n"),
+            std::string::npos);
+  reply["queue"]["bound_unless"] = nullptr;
+  EXPECT_NE(render_why(reply, at_noon()).find("waits 14 min at most (2 time slices"), std::string::npos);
+}
+
 TEST(Why, OtherStates) {
   const auto first_line = [&](int i) {
     const std::string text = render_why({{"lease", leases["leases"][static_cast<std::size_t>(i)]}}, at_noon());

@@ -58,11 +58,11 @@ bool may_leave(const State& state, const Rules& rules, const Lease& waiter, cons
 }
 
 Duration residency(const State& state, const Rules& rules, const Lease& lease,
-                   const std::vector<std::string>& devices) {
+                   const std::vector<std::string>& devices, Duration Prediction::*which) {
   if (rules.min_residency) return *rules.min_residency;
   const Bytes bytes = bytes_to_move(state, lease);
-  const Duration away =
-      moving(state, lease, devices, Move::pause, bytes) + moving(state, lease, devices, Move::resume, bytes);
+  const Duration away = moving(state, lease, devices, Move::pause, bytes, which) +
+                        moving(state, lease, devices, Move::resume, bytes, which);
   return std::max(shortest_residency, residency_per_switch * away);
 }
 
@@ -190,7 +190,8 @@ Duration worth(const Contest& all, Duration switching) {
 // All slices of a group have the same length, so that leases whose pauses cost different times take strict turns: that
 // of the most expensive switch between two of them. A newcomer counts once no lease waits that came before it
 // (`with_newcomers`: at once), so that it prolongs the wait of none.
-Duration slice_length(const Contest& all, bool with_newcomers = false) {
+Duration slice_length(const Contest& all, bool with_newcomers = false,
+                      Duration Prediction::*which = &Prediction::likely) {
   Time oldest = Time::never();
   for (const Member& member : all.members)
     if (member.waits && ranks_like(*member.lease, all.waiter)) oldest = std::min(oldest, member.lease->waits_since());
@@ -200,10 +201,10 @@ Duration slice_length(const Contest& all, bool with_newcomers = false) {
     if (!ranks_like(lease, all.waiter)) continue;
     if (!with_newcomers && lease.state == LeaseState::queued && lease.waits_since() > oldest) continue;
     const Bytes bytes = bytes_while_it_shares(all, lease);
-    out = std::max(out, moving(all.state, lease, all.group.devices, Move::pause, bytes));
+    out = std::max(out, moving(all.state, lease, all.group.devices, Move::pause, bytes, which));
     if (with_newcomers || lease.parking)
-      in = std::max(in, moving(all.state, lease, all.group.devices, Move::resume, bytes));
-    stays = std::max(stays, residency(all.state, all.rules, lease, all.group.devices));
+      in = std::max(in, moving(all.state, lease, all.group.devices, Move::resume, bytes, which));
+    stays = std::max(stays, residency(all.state, all.rules, lease, all.group.devices, which));
   }
   return std::max(worth(all, out + in), stays);
 }
@@ -337,16 +338,22 @@ Time quantum_ends(const Contest& all, const NextSlice& slice) {
 
 constexpr std::size_t most_in_rotation = 64;
 
-// Set if no two leases of the tier fit together.
+// Set if no two leases of the tier fit together, and each can be paused.
 std::optional<Rotation> rotation_of(const Contest& all) {
   std::vector<const Member*> members;
   for (const Member& member : all.members)
     if (ranks_like(*member.lease, all.waiter)) members.push_back(&member);
   if (members.size() > most_in_rotation) return std::nullopt;
-  Rotation rotation{all.group.devices, all.waiter.tier, slice_length(all, /*with_newcomers=*/true), {}, {}};
+  Rotation rotation{.devices = all.group.devices,
+                    .tier = all.waiter.tier,
+                    .slice = slice_length(all, /*with_newcomers=*/true),
+                    .longest_slice = slice_length(all, /*with_newcomers=*/true, &Prediction::at_most),
+                    .switching = {},
+                    .leases = {}};
   Duration out{}, in{};
   for (const Member* member : members) {
     if (std::ranges::find(rotation.leases, member->lease->id) != rotation.leases.end()) return std::nullopt;
+    if (member->lease->pausable == Pausable::no) return std::nullopt;
     for (const Member* other : members) {
       std::vector<Bytes> room = all.room;
       if (other != member && !take(all, room, *member).empty() && !take(all, room, *other).empty()) return std::nullopt;

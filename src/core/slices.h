@@ -42,6 +42,7 @@ struct Slices {
 Slices next_slices(const State& state, const Rules& rules, const SliceGroup& group, std::optional<Time> ends, Time now);
 
 // The time that a lease keeps its memory on these devices before a time slice may take it: see pause.min_residency.
-Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices);
+Duration residency(const State& state, const Rules& rules, const Lease& lease, const std::vector<std::string>& devices,
+                   Duration Prediction::*which = &Prediction::likely);
 
 }  // namespace sublet::core

@@ -192,7 +192,8 @@ QueueInfo Estimates::of(const Lease& lease) {
     info.held_text = text_of_fragment("reserved", nomination_args(state_, *held_, *before, now_));
   }
   if (rules_.safe_mode) info.basis = safe_mode_text(*rules_.safe_mode);
-  else estimate_start(lease, info);
+  else estimate_start(lease, info), info.bound = bound_of(state_, rules_, lease, now_);
+  if (info.bound && info.eta.value_or(Duration{}) > info.bound->within) info.bound.reset();
   return info;
 }
 

@@ -2,6 +2,7 @@
 // Answers for people, computed from the state when asked; reads only, may walk the queue.
 #pragma once
 
+#include "explain/bound.h"
 #include "explain/projection.h"
 #include "lease/reason_args.h"
 #include "lease/rules.h"
@@ -31,6 +32,7 @@ struct QueueInfo {
   std::string held_text;        // `reserved_for` as a sentence
   std::optional<Duration> eta;  // expected wait from now; unset: unknown
   std::string basis;            // the source of the estimate, or why there is none
+  std::optional<Bound> bound;   // the longest wait that the rules allow; unset: there is no bound
 };
 
 // Places and expected starts of waiters at one moment; asking for several costs little more than asking for one. Valid

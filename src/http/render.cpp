@@ -239,7 +239,11 @@ void write_queue_info(JsonText& out, const explain::QueueInfo& info, const engin
   out.end_array();
   maybe_text(out, "reserved_for", info.reserved_for ? to_string(info.reserved_for) : std::string());
   out.field("eta_seconds", info.eta ? std::optional(whole_seconds(*info.eta)) : std::nullopt);
-  out.field("basis", info.basis).end_object();
+  out.field("basis", info.basis);
+  out.field("bound_seconds", info.bound ? std::optional(whole_seconds(info.bound->within)) : std::nullopt);
+  maybe_text(out, "bound_from", info.bound ? info.bound->from : std::string());
+  maybe_text(out, "bound_unless", info.bound ? info.bound->unless : std::string());
+  out.end_object();
 }
 
 // `info`: set while it waits.

@@ -136,6 +136,7 @@ struct Rotation {
   std::vector<std::string> devices;  // uuids, with one clock
   Tier tier = Tier::standard;
   Duration slice{};             // length of a time slice; follows from the price of a switch
+  Duration longest_slice{};     // the same by careful prediction
   Duration switching{};         // the longest switch between two of the leases, by careful prediction
   std::vector<LeaseId> leases;  // that share, those that wait included
 };

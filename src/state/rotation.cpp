@@ -133,11 +133,11 @@ double part_of_time(const State& state, const Rotation& rotation, std::string_vi
   return part_below(state, top, wanted->second);
 }
 
-Duration present_slice(const State& state, const Rotation& rotation, Time now) {
+static Duration present_slice(const State& state, const Rotation& rotation, Time now) {
   for (const std::string& uuid : rotation.devices)
     if (const auto next = state.preemption.slices.find(uuid); next != state.preemption.slices.end())
-      if (next->second.tier == rotation.tier) return std::max(next->second.at - now, Duration{});
-  return rotation.slice;
+      if (next->second.tier == rotation.tier && next->second.fixed) return std::max(next->second.at - now, Duration{});
+  return rotation.longest_slice;
 }
 
 static AccountId top_of(const State& state, LeaseId lease) {
@@ -147,7 +147,8 @@ static AccountId top_of(const State& state, LeaseId lease) {
 }
 
 // True if each lease has a branch of its own at the top of the tree, and all branches have the same weight. Elsewhere
-// newcomers beside a branch stand behind it only until the next lease of the branch had its time slice.
+// newcomers beside a branch stand behind it only until the next lease of the branch had its time slice. Other leases on
+// the devices prolong the switches.
 static bool is_plain(const State& state, const Rotation& rotation) {
   std::set<AccountId> tops;
   for (const LeaseId id : rotation.leases) {
@@ -155,18 +156,27 @@ static bool is_plain(const State& state, const Rotation& rotation) {
     if (top == 0 || !tops.insert(top).second) return false;
     if (weight_of(account(state, top)) != weight_of(account(state, *tops.begin()))) return false;
   }
-  return true;
+  return std::ranges::all_of(rotation.devices, [&](const std::string& uuid) {
+    const auto device = state.devices.by_uuid.find(uuid);
+    return device != state.devices.by_uuid.end() && std::ranges::all_of(device->second.leases, [&](LeaseId id) {
+             return std::ranges::find(rotation.leases, id) != rotation.leases.end();
+           });
+  });
 }
 
-std::optional<int> turns_before(const State& state, const Rotation& rotation, LeaseId waiter, Time now) {
-  if (!is_plain(state, rotation)) return std::nullopt;
+// The cost of looking ahead for all waiters grows with the cube of their number.
+constexpr std::size_t most_looked_ahead = 16;
+
+std::optional<TurnsBefore> turns_before(const State& state, const Rotation& rotation, LeaseId waiter, Time now) {
+  if (rotation.leases.size() > most_looked_ahead || !is_plain(state, rotation)) return std::nullopt;
   Ahead ahead(state, rotation, now);
   // A newcomer has had one slice more than the least of those that wait.
   if (!ahead.has_at_most(waiter, 1)) return std::nullopt;
-  const Lease* present = ahead.present(present_slice(state, rotation, now));
-  int turns = present != nullptr ? 1 : 0;
+  TurnsBefore turns{.present = present_slice(state, rotation, now)};
+  turns.is_switch = ahead.present(turns.present) == nullptr;
+  turns.slices = turns.is_switch ? 0 : 1;
   const int most = 4 * static_cast<int>(rotation.leases.size()) + 4;
-  for (; turns <= most; ++turns) {
+  for (; turns.slices <= most; ++turns.slices) {
     const Lease* next = ahead.next();
     if (next == nullptr) return std::nullopt;
     if (next->id == waiter) return turns;

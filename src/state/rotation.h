@@ -16,11 +16,14 @@ const Rotation* rotation_with(const State& state, LeaseId lease);
 // The part of the time that the leases of the tenant get, with those of all tenants below it; 0: none of them shares.
 double part_of_time(const State& state, const Rotation& rotation, std::string_view tenant);
 
-// The time until the present slice ends; a whole slice if that is not known yet.
-Duration present_slice(const State& state, const Rotation& rotation, Time now);
-
-// The number of time slices of other leases before that of the waiter, the present slice included. Leases that come
-// later stand behind it. Unset: some of them do not, since leases share a branch of the tree or have other weights.
-std::optional<int> turns_before(const State& state, const Rotation& rotation, LeaseId waiter, Time now);
+// The time slices of other leases before that of a waiter.
+struct TurnsBefore {
+  int slices = 0;          // the present slice included
+  Duration present{};      // until the present slice ends, if that is fixed; else the longest slice
+  bool is_switch = false;  // no lease has the devices now: the first of these slices has not begun
+};
+// Leases that come later stand behind the waiter. Unset: some of them do not, since leases share a branch of the tree,
+// have other weights, or others are on the devices, or more than 16 leases share them.
+std::optional<TurnsBefore> turns_before(const State& state, const Rotation& rotation, LeaseId waiter, Time now);
 
 }  // namespace sublet::core

@@ -107,3 +107,6 @@ def test_three_tenants_that_want_the_whole_card_take_turns(system):
     rotation, = json.loads(system.cli(MAN, "tenant", "show", "man", "--json", check=0).stdout)["rotations"]
     assert rotation["turns"] == pytest.approx(3) and rotation["slice_seconds"] >= 1.5, rotation
     assert rotation["period_seconds"] == pytest.approx(3 * rotation["slice_seconds"]), rotation
+    told = wait_until(lambda: next((text for tag, uid in tags.items() if "By rule it waits" in (text := why(
+        system, uid, tag))), None), "a waiter is told the longest wait")
+    assert " at most, unless " in told and " before its own)" in told, told
