@@ -76,12 +76,6 @@ VictimPlan room_in_slice(const State& state, const Rules& rules, const Lease& wa
   return room;
 }
 
-Lease outcome_of(const State& after, const Plan& plan) {
-  const LeaseId id = *plan.outcome;
-  if (const Lease* lease = find(after, id)) return *lease;
-  return *std::find_if(plan.changed.begin(), plan.changed.end(), [id](const Lease& lease) { return lease.id == id; });
-}
-
 // Which refusal fits best when the lease would have to wait.
 Code waiting_code(const State& state, const Rules& rules, const Lease& lease, Time now) {
   if (!hopeless_text(state, rules, lease, now).empty()) return Code::GpuLost;
@@ -114,6 +108,16 @@ std::string waiting_hint(Code code) {
 }
 
 }  // namespace
+
+Lease outcome_of(const State& after, const Plan& plan) {
+  const LeaseId id = *plan.outcome;
+  if (const Lease* lease = find(after, id)) return *lease;
+  return *std::ranges::find(plan.changed, id, &Lease::id);
+}
+
+std::string ended_for_it_text(const Lease& ended) {
+  return name_of(ended) + " is ended for it, and has its grace time to end";
+}
 
 VictimPlan victim_plan(const State& state, const Rules& rules, const Lease& asked,
                        const std::optional<PreemptionRequest>& preemption_request, Time now) {
@@ -180,7 +184,7 @@ Result<DryRun> dry_run(const State& state, const Rules& rules, const Submit& fac
     if (const Lease* its = find(after, victim.lease); !victim.ends || (its != nullptr && !its->ended())) continue;
     found.would = Would::preempt;
     found.queue.eta.reset();
-    found.queue.basis = name_of(*find(state, victim.lease)) + " is ended for it, and has its grace time to end";
+    found.queue.basis = ended_for_it_text(*find(state, victim.lease));
     return found;
   }
   const PreemptionPlan* preemption = plan_for(after, found.lease.id);

@@ -3,11 +3,13 @@
 // that it is for answers to users, never for a decision.
 #pragma once
 
+#include "core/step.h"
 #include "explain/explain.h"
 #include "lease/facts.h"
 #include "state/preemption_plan.h"
 
 #include <optional>
+#include <string>
 
 namespace sublet::explain {
 
@@ -34,6 +36,12 @@ struct DryRun {
   QueueInfo queue;        // place 0: it would start at once
   core::VictimPlan room;  // the victims; empty if it would start at once
 };
+
+// The lease of a request after its step, which may have ended at once.
+core::Lease outcome_of(const core::State& after, const core::Plan& plan);
+
+// The basis of a start for which a lease is ended.
+std::string ended_for_it_text(const core::Lease& ended);
 
 // The refusal, or the result of the request. `would` takes host memory into account; `room` may be found for a time
 // when there is more of it (limit_to_host).

@@ -2,9 +2,11 @@
 #include "explain/plan_ahead.h"
 
 #include "core/step.h"
+#include "explain/dry_run.h"
 #include "explain/projection.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace sublet::explain {
@@ -13,19 +15,22 @@ using namespace core;
 
 namespace {
 
-const Lease& lease_after(const State& after, const Plan& plan) {
-  if (const Lease* lease = find(after, *plan.outcome)) return *lease;
-  return *std::ranges::find(plan.changed, *plan.outcome, &Lease::id);
-}
-
-// Leases that were ended at once, in the copy, for the new one. Here they run, and have their time to end.
-void add_ended(std::vector<Yields>& yields, const State& state, const Plan& plan, const Rules& rules, Time now) {
+// Leases that the step for the new one ended at once, in the copy. Here they run, and have their time to end. `ended`:
+// those of earlier steps.
+void add_ended(std::vector<Yields>& yields, std::set<LeaseId>& ended, const State& state, const Plan& plan,
+               const Rules& rules, Time now) {
   for (const Lease& lease : plan.changed) {
     const Lease* before = find(state, lease.id);
     const bool stops = lease.ended() || lease.stop_requested;
-    if (before != nullptr && !before->ended() && !before->stop_requested && stops)
-      yields.push_back({lease.id, true, now + stop_grace(lease, rules), {}});
+    if (before == nullptr || before->ended() || before->stop_requested || !stops) continue;
+    if (ended.insert(lease.id).second) yields.push_back({lease.id, true, now + stop_grace(lease, rules), {}});
   }
+}
+
+// All of them have ended by then at the latest.
+std::optional<Time> latest_of(const std::vector<Yields>& yields) {
+  if (yields.empty()) return std::nullopt;
+  return std::ranges::max_element(yields, {}, &Yields::at)->at;
 }
 
 // Leases that gave their memory to the planned one in the projection. One that ends by itself does not yield.
@@ -45,13 +50,14 @@ Result<std::vector<PlannedStart>> plan_ahead(const State& state, const Rules& ru
                                              Time now) {
   State after = state;
   std::vector<PlannedStart> all;
+  std::set<LeaseId> ended;
   for (int i = 0; i < count; ++i) {
     const Plan plan = step(after, rules, fact, now);
     if (!plan.outcome) return plan.outcome.error();
     PlannedStart& its = all.emplace_back();
-    its.lease = lease_after(after, plan);
-    add_ended(its.yields, state, plan, rules, now);
-    if (its.lease.state != LeaseState::queued) its.at = its.yields.empty() ? now : its.yields.back().at;
+    its.lease = outcome_of(after, plan);
+    add_ended(its.yields, ended, state, plan, rules, now);
+    if (its.lease.state != LeaseState::queued) its.at = latest_of(its.yields).value_or(now);
   }
   Projections projections;
   Estimates estimates(after, rules, now, &projections);
@@ -60,7 +66,11 @@ Result<std::vector<PlannedStart>> plan_ahead(const State& state, const Rules& ru
     if (its.at) continue;
     its.queue = estimates.of(its.lease);
     const Projection::Start* start = projection->start_of(its.lease.id);
-    if (start == nullptr) continue;
+    if (start == nullptr) {
+      its.at = latest_of(its.yields);
+      if (its.at) its.queue.basis = ended_for_it_text(*find(state, its.yields.front().lease));
+      continue;
+    }
     its.at = start->at;
     its.lease.devices = start->devices;
     add_freed(its.yields, Projection::Start(*start), *projection, its.lease.id);

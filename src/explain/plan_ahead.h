@@ -12,7 +12,7 @@
 
 namespace sublet::explain {
 
-// The lease of another user that gives its memory to a planned lease.
+// The lease that gives its memory to a planned lease.
 struct Yields {
   LeaseId lease;
   bool ends = false;              // it is ended; false: it is paused
@@ -24,7 +24,7 @@ struct PlannedStart {
   std::optional<Time> at;           // unset: no event that is foreseen gives it its memory
   core::Lease lease;                // as it starts, or as it waits
   QueueInfo queue;                  // place 0: it would start at once
-  std::vector<Yields> yields = {};  // in order
+  std::vector<Yields> yields = {};  // each lease once
 };
 
 // So many leases of this kind are asked for now, one after the other. The first refusal is the answer.

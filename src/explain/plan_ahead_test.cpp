@@ -64,6 +64,16 @@ TEST(PlanAhead, TellsThatASpotLeaseIsEnded) {
   ASSERT_EQ(planned[0].yields.size(), 1U);
   EXPECT_EQ(planned[0].yields[0].lease, victim);
   EXPECT_TRUE(planned[0].yields[0].ends);
+  EXPECT_EQ(planned[0].at, w.now + w.rules.grace) << planned[0].queue.basis;
+  EXPECT_NE(planned[0].queue.basis.find("is ended for it"), std::string::npos) << planned[0].queue.basis;
+}
+
+TEST(PlanAhead, NamesALeaseThatIsEndedForTheFirstOfThemOnly) {
+  Planned w;
+  (void)w.program(20 * GiB, 100, Tier::spot, Pausable::no);
+  const auto planned = w.plan(w.asking(11 * GiB), 2);
+  EXPECT_EQ(planned[0].yields.size(), 1U);
+  EXPECT_TRUE(planned[1].yields.empty()) << "what was ended for another is no victim of this one";
 }
 
 TEST(PlanAhead, PassesARefusalOn) {
