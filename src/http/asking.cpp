@@ -45,13 +45,15 @@ Status check_nesting(const Call& call, const LeaseCall& asked) {
                            id, less)};
 }
 
-Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer) {
-  const int live = engine.counters().live(peer.uid);
-  if (live < engine.options().leases_per_user) return {};
+Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer, int more) {
+  const int live = engine.counters().live(peer.uid), limit = engine.options().leases_per_user;
+  if (live + more <= limit) return {};
   return Error{Code::Quota,
-               fmt::format("user {} has {} live leases, which is the limit", peer.user, live),
+               live >= limit ? fmt::format("user {} has {} live leases, which is the limit", peer.user, live)
+                             : fmt::format("user {} has {} live leases, and {} more are beyond the limit of {}",
+                                           peer.user, live, more, limit),
                "release a lease, or raise limits.leases",
-               {{"live_leases", live}, {"limit", engine.options().leases_per_user}}};
+               {{"live_leases", live}, {"limit", limit}}};
 }
 
 namespace {

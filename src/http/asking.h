@@ -38,8 +38,8 @@ Result<LeaseCall> read_lease_request(Call& call, const json& body);
 Response dry_run_of(const Call& call, const LeaseCall& asked, std::optional<int> count);
 inline constexpr int most_planned = 100;  // each costs a projection some events
 
-// An error if the user has reached limits.leases.
-Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer);
+// An error if so many more leases of the user would be beyond limits.leases.
+Status check_lease_limit(const engine::Engine& engine, const engine::Peer& peer, int more = 1);
 
 // An error if the caller runs inside a lease, and would wait for the end of that lease.
 Status check_nesting(const Call& call, const LeaseCall& asked);

@@ -338,7 +338,7 @@ Reply post_lease(Call& call) {
   if (*owned != nullptr && !dry_run.wanted) return lease_response(call, **owned);
   engine::Peer user = call.request.peer;
   user.uid = lease.uid, user.user = lease.user;
-  if (auto more = check_lease_limit(call.engine, user); !more) return problem(more.error());
+  if (auto more = check_lease_limit(call.engine, user, dry_run.count.value_or(1)); !more) return problem(more.error());
   if (auto apart = check_nesting(call, *asked); !apart) return problem(apart.error());
   return dry_run.wanted ? Reply(dry_run_of(call, *asked, dry_run.count)) : submit(call, std::move(*asked));
 }
