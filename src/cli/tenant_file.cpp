@@ -99,9 +99,8 @@ Result<json> tenant_fields(const std::vector<std::string>& words) {
 Error in_tenant_file(Error error, const config::Loaded& loaded) {
   const auto entry = error.numbers.find("entry");
   if (entry == error.numbers.end()) return error;
-  const auto line = loaded.row_lines.find(fmt::format("tenant[{}]", entry->second));
-  const std::string where = line == loaded.row_lines.end() ? "" : fmt::format(":{}", line->second);
-  error.detail = fmt::format("{}{}: {}", printable(loaded.file), where, error.detail);
+  error.detail =
+      fmt::format("{}: {}", config::place_of(loaded, fmt::format("tenant[{}]", entry->second)), error.detail);
   return error;
 }
 

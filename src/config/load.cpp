@@ -331,6 +331,11 @@ std::string without_hint(const Problem& problem) {
   return out + problem.text;
 }
 
+std::string place_of(const Loaded& loaded, const std::string& entry) {
+  const auto line = loaded.row_lines.find(entry);
+  return printable(loaded.file) + (line == loaded.row_lines.end() ? "" : fmt::format(":{}", line->second));
+}
+
 std::string to_string(const Problem& problem) {
   return without_hint(problem) + (problem.hint.empty() ? "" : fmt::format(" ({})", problem.hint));
 }

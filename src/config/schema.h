@@ -137,6 +137,9 @@ std::string range_text(const Field& field);
 Loaded load_named(const std::filesystem::path& file, const Schema& schema);
 Loaded parse(std::string_view text, const std::string& file_name, const Schema& schema);
 
+// "FILE:LINE" of an entry of Loaded::row_lines; without its line: "FILE".
+std::string place_of(const Loaded& loaded, const std::string& entry);
+
 // `config show`: a file that sets every key; `origin`: with a comment behind each line, where its value comes from.
 std::string file_text(const Loaded& loaded, bool origin, const Schema& schema = config::schema());
 // `config show --json`: {"queue.claim_window": {"value": "10s", "origin": "FILE:2"}}; a list's value is an array of
