@@ -51,7 +51,7 @@ const Json& list_at(const Json& object, const char* key) {
   return found != object.end() && found->is_array() ? *found : empty;
 }
 
-core::Tenant tenant_of(const Json& row) {
+core::Tenant read_tenant(const Json& row) {
   core::Tenant tenant;
   tenant.name = text_at(row, "name");
   tenant.parent = text_at(row, "parent");
@@ -91,7 +91,7 @@ class Reader {
     find_begin();
     read_devices();
     for (const Json& row : list_at(past_, "tenants"))
-      if (row.is_object() && row.value("entry", true)) history_.tenants.push_back(tenant_of(row));
+      if (row.is_object() && row.value("entry", true)) history_.tenants.push_back(read_tenant(row));
     if (!past_.value("all_tenants", true))
       history_.notes.emplace_back("only an admin sees all tenants: those of other users have no quota here");
     for (const Json& lease : list_at(past_, "leases")) read_lease(lease);
@@ -102,16 +102,22 @@ class Reader {
   }
 
  private:
-  // Nothing is known of the time before the first lease.
+  // Nothing is known of the time before the first lease that has ended: leases that live are always known, and tell
+  // nothing of ended ones that the store no longer has.
   void find_begin() {
     if (!past_.value("whole", false)) return;
-    std::optional<Time> first;
-    for (const Json& lease : list_at(past_, "leases"))
-      if (const auto created = time_at(lease, "created_at")) first = std::min(first.value_or(*created), *created);
-    const Time begin = std::clamp(first.value_or(history_.to), history_.from, history_.to);
+    std::optional<Time> first, first_ended;
+    for (const Json& lease : list_at(past_, "leases")) {
+      const auto created = time_at(lease, "created_at");
+      if (!created) continue;
+      first = std::min(first.value_or(*created), *created);
+      if (time_at(lease, "ended_at")) first_ended = std::min(first_ended.value_or(*created), *created);
+    }
+    const Time begin =
+        std::clamp(first_ended.value_or(first.value_or(history_.to)), history_.from, history_.to);
     if (begin == history_.from) return;
     history_.notes.push_back(
-        fmt::format("the first lease that the daemon knows is of {}: nothing is known of the {} before",
+        fmt::format("the first ended lease that the daemon knows is of {}: nothing is known of the {} before",
                     format_rfc3339(begin), format_duration(begin - history_.from)));
     history_.from = begin;
   }
