@@ -26,7 +26,7 @@ struct SimulateFlags {
   std::optional<Duration> history;
   std::vector<std::string> sets, more_gpus, without_users;
   std::string fill = "1.3";
-  int seed = 42;
+  std::optional<int> seed;
   std::optional<Bytes> link;
 };
 
@@ -51,8 +51,10 @@ Status check_source(const SimulateFlags& flags, bool fills) {
     return bad_request("--nodes fills machines with a trace of openb only", "write --trace openb:FILE, or use --gpus");
   if (!flags.nodes.empty() && !flags.gpus.empty())
     return bad_request("--nodes and --gpus exclude each other", "the file of --nodes says which devices there are");
-  if (flags.nodes.empty() && (flags.fill != "1.3" || flags.seed != 42))
-    return bad_request("--fill and --seed are for --nodes only", "a run with --gpus follows the times of the trace");
+  if (flags.nodes.empty() && flags.fill != "1.3")
+    return bad_request("--fill is for --nodes only", "a run with --gpus follows the times of the trace");
+  if (flags.seed && flags.nodes.empty() && flags.scenario.empty())
+    return bad_request("--seed is for --nodes and --scenario only", "leave --seed out: nothing is random in a trace");
   if (fills && flags.nodes.empty())
     return bad_request("a trace of openb needs --nodes FILE",
                        "its list of machines, with sn, cpu_milli, memory_mib and gpu");
@@ -78,8 +80,7 @@ Result<Order> order_of(const Common& common, const SimulateFlags& flags) {
   const auto fill = read_fill(flags);
   if (!fill) return fill.error();
   if (const Status source = check_source(flags, known && kind == "openb"); !source) return source.error();
-  Order order{{"seed", flags.seed},
-              {"fill", *fill},
+  Order order{{"fill", *fill},
               {"set", flags.sets},
               {"compare", parts_of(flags.compare)},
               {"config", flags.config},
@@ -92,6 +93,7 @@ Result<Order> order_of(const Common& common, const SimulateFlags& flags) {
                          : flags.csv.empty() ? "table"
                                              : flags.csv},
               {"progress", ::isatty(STDERR_FILENO) != 0 && !common.quiet}};
+  if (flags.seed) order["seed"] = *flags.seed;
   if (flags.link) order["link_bytes"] = flags.link->count;
   if (!flags.trace.empty())
     order["trace"] = {{"kind", known ? kind : "csv"}, {"file", known ? flags.trace.substr(colon + 1) : flags.trace}};
@@ -160,7 +162,7 @@ Action add_simulate(Command command, Common& common) {
   command.option("--nodes", flags->nodes, "Machines that a trace of openb fills").type("FILE").offers(Offer::Of::files);
   command.option("--fill", flags->fill, "With --nodes: fill until so many times all devices are asked for (1.3)")
       .type("TIMES");
-  command.option("--seed", flags->seed, "Order of the jobs that fill machines (42)")
+  command.option("--seed", flags->seed, "Order of the jobs that fill machines, or spread of a scenario (42)")
       .type("NUMBER")
       .between(0, std::numeric_limits<int>::max());
   command.option("--config", flags->config, "Configuration file of a daemon (the defaults)")
@@ -172,7 +174,7 @@ Action add_simulate(Command command, Common& common) {
       .offers(Offer::Of::files);
   command
       .option("--compare", flags->compare,
-              "Side by side: placement policies, configuration files FILE.toml, point-in-time")
+              "Side by side: placement policies, files FILE.toml, sublet, point-in-time")
       .type("A,B,...");
   command.size("--link", flags->link, "Bytes that a device moves in a second for a pause or resume (10GiB)");
   const auto take_csv = [flags](const std::string& what) -> Status {

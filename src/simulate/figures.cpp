@@ -87,7 +87,8 @@ std::vector<TenantFigures> tenants_of(const std::vector<Job>& jobs, const Outcom
     TenantFigures& its = found.emplace_back();
     its.name = name;
     its.guarantee = sum.guarantee / capacity;
-    its.held = sum.held / all, its.entitled = sum.entitled / all;
+    its.held = sum.held / all;
+    if (outcome.has_parts) its.entitled = sum.entitled / all;
     if (sum.entitled > 0) its.error = (sum.held - sum.entitled) / sum.entitled;
     its.asked = sum.asked, its.served = sum.served, its.latest = sum.latest;
     its.waits = waits_of(name, std::move(waits[name]));

@@ -21,8 +21,9 @@ struct Waits {
 // A tenant beside the others.
 struct TenantFigures {
   std::string name;
-  double guarantee = 0, held = 0, entitled = 0;  // parts of the memory; the last two on average over the run
-  // Difference of the last two, as a part of `entitled`; unset: it was entitled to nothing.
+  double guarantee = 0, held = 0;  // parts of the memory; the second on average over the run
+  std::optional<double> entitled;  // on average over the run; unset: tenants have parents or limits
+  // Difference of the last two, as a part of `entitled`; unset: it is not known, or nothing.
   std::optional<double> error;
   std::size_t asked = 0, served = 0;  // jobs within its guarantee; those that started at most 1 s later than predicted
   Duration latest{};                  // longest time later than predicted

@@ -102,6 +102,8 @@ Result<Input> read_input(const Json& order, const std::optional<Scenario>& scena
     if (!jobs) return jobs.error();
     input.jobs = std::move(*jobs);
   }
+  for (Job& job : input.jobs)
+    if (job.vram == Bytes{}) job.vram = before;
   if (const Status left = leave_out(order, input.jobs); !left) return left.error();
   if (const std::string file = order.value("tenants", ""); !file.empty()) {
     auto tenants = read_tenants(file);

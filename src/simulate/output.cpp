@@ -91,7 +91,8 @@ void add_tenants(std::vector<Row>& rows, std::span<const Figures> all) {
     };
     add<Figures>(rows, "tenant " + printable(name) + ", held", all,
                  cell([](const auto& its) { return percent(its.held); }));
-    add<Figures>(rows, "  entitled to", all, cell([](const auto& its) { return percent(its.entitled); }));
+    add<Figures>(rows, "  entitled to", all,
+                 cell([](const auto& its) { return its.entitled ? percent(*its.entitled) : "-"; }));
     add<Figures>(rows, "  share error", all, cell(error_text));
     if (std::ranges::any_of(all,
                             [&](const Figures& its) { return tenant_in(its, name) && tenant_in(its, name)->asked; }))
@@ -105,7 +106,7 @@ Json json_of_tenant(const TenantFigures& its) {
   return {{"tenant", its.name},
           {"guarantee_percent", 100 * its.guarantee},
           {"held_percent", 100 * its.held},
-          {"entitled_percent", 100 * its.entitled},
+          {"entitled_percent", its.entitled ? Json(100 * *its.entitled) : Json(nullptr)},
           {"share_error_percent", its.error ? Json(100 * *its.error) : Json(nullptr)},
           {"guarantees_asked", its.asked},
           {"guarantees_served", its.served},
@@ -116,6 +117,16 @@ Json json_of_tenant(const TenantFigures& its) {
           {"wait_p99_seconds", seconds(its.waits.p99)},
           {"wait_max_seconds", seconds(its.waits.most)}};
 }
+
+// A cell of CSV.
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string cell = "\"";
+  for (const char c : text) cell += c == '"' ? "\"\"" : std::string(1, c);
+  return cell + "\"";
+}
+
+std::string percent_cell(std::optional<double> part) { return part ? fmt::format("{:.4f}", 100 * *part) : ""; }
 
 constexpr std::array<std::size_t, 6> loads{80, 90, 95, 100, 120, 130};
 
@@ -152,6 +163,7 @@ Json json_of_run(const Figures& its) {
       {"fragmented_percent", 100 * its.fragmented},
       {"pauses", its.outcome.pauses},
       {"moved_bytes", its.outcome.moved.count},
+      {"guarantees_without_ledger", its.outcome.without_ledger},
       {"lasted_seconds", seconds(its.outcome.lasted)},
       {"capacity_bytes", its.outcome.capacity.count},
       {"decisions", its.outcome.events}};
@@ -233,8 +245,8 @@ std::string csv_of(std::span<const Figures> all) {
   std::string text = "setting,seconds,allocated_bytes,fragmented_bytes,waiting\n";
   for (const Figures& its : all)
     for (const Sample& at : its.outcome.samples)
-      text += fmt::format("{},{:.3f},{},{},{}\n", its.name, seconds(at.at), at.allocated.count, at.fragmented.count,
-                          at.waiting);
+      text += fmt::format("{},{:.3f},{},{},{:g}\n", quoted(its.name), seconds(at.at), at.allocated.count,
+                          at.fragmented.count, at.waiting);
   return text;
 }
 
@@ -244,10 +256,10 @@ std::string tenants_csv_of(std::span<const Figures> all) {
       "guarantees_served,latest_seconds,jobs,wait_p50_seconds,wait_p95_seconds,wait_p99_seconds\n";
   for (const Figures& its : all)
     for (const TenantFigures& of : its.tenants)
-      text += fmt::format(
-          "{},{},{:.4f},{:.4f},{:.4f},{},{},{},{:.3f},{},{:.3f},{:.3f},{:.3f}\n", its.name, of.name, 100 * of.guarantee,
-          100 * of.held, 100 * of.entitled, of.error ? fmt::format("{:.4f}", 100 * *of.error) : "", of.asked, of.served,
-          seconds(of.latest), of.waits.jobs, seconds(of.waits.p50), seconds(of.waits.p95), seconds(of.waits.p99));
+      text += fmt::format("{},{},{:.4f},{:.4f},{},{},{},{},{:.3f},{},{:.3f},{:.3f},{:.3f}\n", quoted(its.name),
+                          quoted(of.name), 100 * of.guarantee, 100 * of.held, percent_cell(of.entitled),
+                          percent_cell(of.error), of.asked, of.served, seconds(of.latest), of.waits.jobs,
+                          seconds(of.waits.p50), seconds(of.waits.p95), seconds(of.waits.p99));
   return text;
 }
 
@@ -255,7 +267,8 @@ std::string csv_of(std::span<const NamedFill> all) {
   std::string text = "setting,asked_percent,allocated_percent,fragmented_percent\n";
   for (const NamedFill& its : all)
     for (std::size_t i = 0; i < its.second.allocated.size(); ++i)
-      text += fmt::format("{},{},{:.4f},{:.4f}\n", its.first, i, its.second.allocated[i], its.second.fragmented[i]);
+      text +=
+          fmt::format("{},{},{:.4f},{:.4f}\n", quoted(its.first), i, its.second.allocated[i], its.second.fragmented[i]);
   return text;
 }
 

@@ -76,7 +76,7 @@ std::vector<Plot> plots_of(std::span<const Figures> all) {
     };
     add(allocated, [&its](const Sample& at) { return percent_of(at.allocated, its.outcome); });
     add(fragmented, [&its](const Sample& at) { return percent_of(at.fragmented, its.outcome); });
-    add(waiting, [](const Sample& at) { return static_cast<double>(at.waiting); });
+    add(waiting, [](const Sample& at) { return at.waiting; });
     ++index;
   }
   std::vector<Plot> plots;

@@ -13,8 +13,6 @@
 namespace sublet::simulate {
 namespace {
 
-constexpr std::size_t most_samples = 256;
-
 class Scheduler {
  public:
   Scheduler(const std::vector<Job>& jobs, const Setting& setting, const PointInTime& how)
@@ -43,7 +41,10 @@ class Scheduler {
         break;
       }
       const bool more = arrived_ < jobs_.size();
-      if (!more && ends_.empty()) break;
+      if (!more && ends_.empty()) {
+        if (setting_.until) pass_until(std::max(now_, *setting_.until));
+        break;
+      }
       const Duration arrives = more ? jobs_[arrived_].arrives : Duration::max();
       const Duration ends = ends_.empty() ? Duration::max() : ends_.top().at;
       const Duration next = std::min(arrives, ends);
@@ -76,7 +77,10 @@ class Scheduler {
   using Place = std::tuple<int, int, std::size_t>;
   using Queue = std::set<Place>;
 
+  using Size = std::pair<int, std::int64_t>;  // number of devices, bytes on each
+
   static std::int64_t bytes_of(const Job& job) { return job.devices * job.vram.count; }
+  static Size size_of(const Job& job) { return {job.devices, job.vram.count}; }
   Place place_of(std::size_t at) const { return {-static_cast<int>(jobs_[at].tier), -jobs_[at].priority, at}; }
 
   Bytes fragmented() const {
@@ -87,18 +91,25 @@ class Scheduler {
   }
 
   void pass_until(Duration at) {
-    for (; sampled_at_ <= at; sampled_at_ += interval_) {
-      outcome_.samples.push_back({sampled_at_, held_, fragmented(), waits_, tenants_.held(most_drawn_tenants)});
-      tenants_.count(interval_);
-      if (outcome_.samples.size() < most_samples) continue;
-      std::size_t kept = 0;
-      for (std::size_t i = 0; i < outcome_.samples.size(); i += 2) outcome_.samples[kept++] = outcome_.samples[i];
-      outcome_.samples.resize(kept);
-      sampled_at_ = outcome_.samples.back().at;
-      interval_ *= 2;
-    }
-    outcome_.used += static_cast<double>(held_.count) * static_cast<double>((at - now_).count());
+    while (samples_.ends() <= at) sample(samples_.ends());
+    outcome_.used += held_until(at);
+    waited_ += waits_until(at);
     now_ = at;
+  }
+
+  double held_until(Duration at) const {
+    return static_cast<double>(held_.count) * static_cast<double>((at - now_).count());
+  }
+  double waits_until(Duration at) const {
+    return static_cast<double>(waits_) * static_cast<double>((at - now_).count());
+  }
+
+  void sample(Duration at) {
+    tenants_.entitle(at - samples_.begun());
+    samples_.add(at,
+                 {(outcome_.used + held_until(at)) / 1e9, (waited_ + waits_until(at)) / 1e9,
+                  tenants_.held(at, most_drawn_tenants)},
+                 fragmented());
   }
 
   void take_arrival(std::size_t at) {
@@ -139,7 +150,7 @@ class Scheduler {
     run.devices.clear();
     ++run.stamp;
     held_ -= {bytes_of(jobs_[at])};
-    tenants_.of(jobs_[at].whose()).holds -= bytes_of(jobs_[at]);
+    TenantSums::hold(tenants_.of(jobs_[at].whose()), -bytes_of(jobs_[at]), now_);
     active_.erase(at);
   }
 
@@ -177,7 +188,7 @@ class Scheduler {
     ends_.push({run.since + job.runs - run.got, at, run.stamp});
     held_ += {bytes_of(job)};
     TenantSums::Sum& tenant = tenants_.of(job.whose());
-    tenant.holds += bytes_of(job);
+    TenantSums::hold(tenant, bytes_of(job), now_);
     waiting_[job.whose()].erase(place_of(at));
     --waits_;
     active_.insert(at);
@@ -202,15 +213,11 @@ class Scheduler {
     return by_name;
   }
 
-  // The tenant that holds least of its part is next; its first job that fits starts. Then memory is taken back, and
-  // what is left of it is given away.
+  // The tenant that holds least of its part is next; its first job that fits starts. Memory is taken back only when no
+  // job fits, and what is left of it is given away before more is taken.
   void schedule() {
     const std::map<std::string, double> entitled = parts();
-    while (start_next(entitled)) {
-    }
-    while (reclaim_next(entitled)) {
-    }
-    while (start_next(entitled)) {
+    while (start_next(entitled) || reclaim_next(entitled)) {
     }
   }
 
@@ -227,10 +234,10 @@ class Scheduler {
 
   bool start_next(const std::map<std::string, double>& entitled) {
     for (const std::string& name : order(entitled)) {
-      std::set<std::pair<int, std::int64_t>> tried;  // sizes that do not fit
+      std::set<Size> tried;  // sizes that do not fit
       for (const Place& place : waiting_.at(name)) {
         const std::size_t at = std::get<2>(place);
-        if (!tried.emplace(jobs_[at].devices, jobs_[at].vram.count).second) continue;
+        if (!tried.insert(size_of(jobs_[at])).second) continue;
         std::vector<std::size_t> devices = devices_for(jobs_[at], free_);
         if (devices.empty()) continue;
         start(at, std::move(devices));
@@ -240,23 +247,29 @@ class Scheduler {
     return false;
   }
 
-  // The first job of a tenant that stays within its part ends jobs of tenants above theirs, the newest first.
+  // The first job that stays within the part of its tenant, and for which this is enough, ends jobs of tenants above
+  // theirs, the newest first.
   bool reclaim_next(const std::map<std::string, double>& entitled) {
     for (const std::string& name : order(entitled)) {
-      const std::size_t at = std::get<2>(*waiting_.at(name).begin());
       const TenantSums::Sum& tenant = tenants_.of(name);
-      if (static_cast<double>(tenant.holds + bytes_of(jobs_[at])) > entitled.at(name) * (1 + 1e-9)) continue;
-      const std::vector<std::size_t> victims = victims_for(jobs_[at], name, entitled);
-      if (victims.empty()) continue;
-      for (const std::size_t victim : victims) evict(victim);
-      start(at, devices_for(jobs_[at], free_), how_.grace);
-      return true;
+      std::set<Size> tried;
+      for (const Place& place : waiting_.at(name)) {
+        const std::size_t at = std::get<2>(place);
+        if (!tried.insert(size_of(jobs_[at])).second) continue;
+        if (static_cast<double>(tenant.holds + bytes_of(jobs_[at])) > entitled.at(name) * (1 + 1e-9)) continue;
+        const std::vector<std::size_t> victims = victims_for(jobs_[at], name, entitled);
+        if (victims.empty()) continue;
+        for (const std::size_t victim : victims) evict(victim);
+        start(at, devices_for(jobs_[at], free_), how_.grace);
+        return true;
+      }
     }
     return false;
   }
 
+  // The job fits nowhere now. A victim that turns out not to be needed is spared.
   std::vector<std::size_t> victims_for(const Job& job, const std::string& name,
-                                       const std::map<std::string, double>& entitled) {
+                                       const std::map<std::string, double>& entitled) const {
     std::vector<std::size_t> newest(active_.begin(), active_.end());
     std::ranges::stable_sort(newest, std::greater{}, [this](std::size_t at) { return running_[at].since; });
     std::vector<std::int64_t> free = free_;
@@ -264,14 +277,31 @@ class Scheduler {
     std::vector<std::size_t> victims;
     for (const std::size_t at : newest) {
       const std::string& owner = jobs_[at].whose();
-      const auto holds = static_cast<double>(tenants_.of(owner).holds - taken[owner]);
+      const auto holds = static_cast<double>(tenants_.all().at(owner).holds - taken[owner]);
       if (owner == name || !jobs_[at].pausable || holds <= entitled.at(owner) * (1 + 1e-9)) continue;
       victims.push_back(at);
       taken[owner] += bytes_of(jobs_[at]);
-      for (const std::size_t device : running_[at].devices) free[device] += jobs_[at].vram.count;
-      if (!devices_for(job, free).empty()) return victims;
+      give(free, at, 1);
+      if (!devices_for(job, free).empty()) return needed(job, std::move(victims), std::move(free));
     }
     return {};
+  }
+
+  // The oldest are spared first.
+  std::vector<std::size_t> needed(const Job& job, std::vector<std::size_t> victims,
+                                  std::vector<std::int64_t> free) const {
+    std::ranges::stable_sort(victims, {}, [this](std::size_t at) { return running_[at].since; });
+    std::erase_if(victims, [&](std::size_t at) {
+      give(free, at, -1);
+      if (!devices_for(job, free).empty()) return true;
+      give(free, at, 1);
+      return false;
+    });
+    return victims;
+  }
+
+  void give(std::vector<std::int64_t>& free, std::size_t at, int sign) const {
+    for (const std::size_t device : running_[at].devices) free[device] += sign * jobs_[at].vram.count;
   }
 
   Outcome finish() {
@@ -280,6 +310,8 @@ class Scheduler {
     for (std::size_t at = 0; at < jobs_.size(); ++at)
       if (outcome_.jobs[at].how == Ran::How::unfinished && !active_.contains(at))
         outcome_.jobs[at].got = running_[at].got;
+    sample(now_);
+    outcome_.samples = samples_.take();
     outcome_.tenants = tenants_.all();
     outcome_.lasted = now_;
     if (now_ > Duration()) outcome_.used /= static_cast<double>(now_.count());
@@ -300,7 +332,9 @@ class Scheduler {
   std::size_t arrived_ = 0, waits_ = 0;
   Bytes held_;
   placement::Mix mix_;
-  Duration now_{}, sampled_at_{}, interval_ = std::chrono::seconds(1);
+  Duration now_{};
+  Samples samples_;
+  double waited_ = 0;  // jobs × nanoseconds without memory
   Outcome outcome_;
 };
 

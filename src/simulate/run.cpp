@@ -2,6 +2,7 @@
 #include "simulate/run.h"
 
 #include "core/step.h"
+#include "explain/dry_run.h"
 #include "explain/explain.h"
 #include "simulate/devices.h"
 #include "state/devices.h"
@@ -24,7 +25,6 @@ using namespace core;
 
 constexpr Time begin{1'600'000'000'000'000'000};
 constexpr Duration ever = std::chrono::hours(24 * 3650);  // a reading stays true
-constexpr std::size_t most_samples = 256;
 constexpr std::uint64_t told_each = 512;  // events
 
 class World {
@@ -42,6 +42,7 @@ class World {
     std::uint64_t stamp = 0;  // an end of an earlier run does not count
     TenantSums::Sum* tenant = nullptr;
     std::optional<Duration> promised = {};  // wait; set for a job that arrived within the guarantee of its tenant
+    bool lacks_ledger = false;              // its victims were more than the park ledger takes when it arrived
   };
   struct Event {
     Time at;
@@ -64,8 +65,9 @@ class World {
   void claim();
   void measure();
   DeviceReading reading_of(const std::string& uuid) const;
-  void sample_until(Time at);
-  Sample sample(Time at) const;
+  void pass_until(Time at);
+  void sample(Duration at);
+  Bytes fragmented() const;
 
   const std::vector<Job>& jobs_;
   Setting setting_;
@@ -84,8 +86,8 @@ class World {
   Bytes allocated_;
   Time used_at_ = begin;
   placement::Mix mix_;
-  Duration interval_ = std::chrono::seconds(1);
-  Time sampled_at_ = begin;
+  Samples samples_;
+  double waited_ = 0;  // jobs × nanoseconds in the queue
   TenantSums tenants_;
   Outcome outcome_;
 };
@@ -120,28 +122,34 @@ Outcome World::play() {
     const Time arrives = arrived_ < jobs_.size() ? begin + jobs_[arrived_].arrives : Time::never();
     const Time ends = events_.empty() ? Time::never() : events_.top().at;
     const bool idle = arrives == Time::never() && ends == Time::never();
-    if (idle && !measure_ && offers_.empty() && (state_.queue.size() == 0 || wake_at_ > now_ + ever / 2)) break;
-    const Time next = measure_ || !offers_.empty() ? now_ : std::min({arrives, ends, wake_at_});
-    if (setting_.until && next > begin + *setting_.until) {
-      now_ = begin + *setting_.until;
+    if (idle && !measure_ && offers_.empty() && (state_.queue.size() == 0 || wake_at_ > now_ + ever / 2)) {
+      if (setting_.until) pass_until(begin + *setting_.until);
       break;
     }
-    sample_until(next);
-    now_ = std::max(now_, next);
+    const Time next = measure_ || !offers_.empty() ? now_ : std::min({arrives, ends, wake_at_});
+    if (setting_.until && next > begin + *setting_.until) {
+      pass_until(begin + *setting_.until);
+      break;
+    }
+    pass_until(next);
     if (!offers_.empty()) claim();
     else if (measure_) measure();
     else if (ends <= now_) handle(events_.top());
     else if (arrives <= now_) submit(arrived_++);
     else (void)take(Tick{});
   }
-  sample_until(now_);
+  sample(now_ - begin);
+  outcome_.samples = samples_.take();
   outcome_.lasted = now_ - begin;
   outcome_.events = state_.steps;
   for (const auto& [id, program] : programs_) {
     const Duration left = program.since ? program.left - (now_ - *program.since) : program.left;
     outcome_.jobs[program.job].got = jobs_[program.job].runs - left;
   }
+  for (const auto& [id, program] : programs_)
+    if (program.lacks_ledger && !outcome_.jobs[program.job].started) ++outcome_.without_ledger;
   outcome_.tenants = tenants_.all();
+  outcome_.has_parts = tenants_.has_parts();
   count_use();
   if (now_ > begin) outcome_.used /= static_cast<double>((now_ - begin).count());
   return std::move(outcome_);
@@ -194,9 +202,12 @@ void World::promise(LeaseId id, std::size_t at) {
   if (found == programs_.end()) return;
   Program& program = found->second;
   ++program.tenant->asked;
-  if (outcome_.jobs[at].started) ++program.tenant->served;
-  else
-    program.promised = explain::Estimates(state_, setting_.rules, now_).of(*find(state_, id)).eta.value_or(Duration());
+  if (outcome_.jobs[at].started) return void(++program.tenant->served);
+  const Lease& lease = *find(state_, id);
+  program.promised = explain::Estimates(state_, setting_.rules, now_).of(lease).eta.value_or(Duration());
+  VictimPlan victims = explain::victim_plan(state_, setting_.rules, lease, {}, now_);
+  explain::limit_to_host(victims, state_, setting_.rules, lease.uid);
+  program.lacks_ledger = victims.beyond_ledger;
 }
 
 void World::note_start(Program& program) {
@@ -205,6 +216,7 @@ void World::note_start(Program& program) {
   if (!program.promised) return;
   const Duration late = *ran.started - jobs_[program.job].arrives - *program.promised;
   if (late <= std::chrono::seconds(1)) ++program.tenant->served;
+  else outcome_.without_ledger += program.lacks_ledger;
   program.tenant->latest = std::max(program.tenant->latest, late);
 }
 
@@ -267,7 +279,7 @@ void World::note(const Lease& lease) {
   const auto found = programs_.find(lease.id);
   if (found == programs_.end()) return;
   Program& program = found->second;
-  program.tenant->holds += more.count;
+  TenantSums::hold(*program.tenant, more.count, now_ - begin);
   Ran& ran = outcome_.jobs[program.job];
   const bool runs = lease.state == LeaseState::active;
   if (lease.state == LeaseState::offered) offers_.push_back(lease.id);
@@ -327,31 +339,31 @@ void World::measure() {
   else (void)take(snapshot);
 }
 
-// The memory was as it is now until this time. There are never many samples: every second one is left out then.
-void World::sample_until(Time at) {
-  for (; sampled_at_ <= at; sampled_at_ = sampled_at_ + interval_) {
-    outcome_.samples.push_back(sample(sampled_at_));
-    tenants_.count(interval_);
-    if (outcome_.samples.size() < most_samples) continue;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < outcome_.samples.size(); i += 2) outcome_.samples[kept++] = outcome_.samples[i];
-    outcome_.samples.resize(kept);
-    sampled_at_ = begin + outcome_.samples.back().at;
-    interval_ *= 2;
-  }
+// The memory was as it is now until this time.
+void World::pass_until(Time at) {
+  while (begin + samples_.ends() <= at) sample(samples_.ends());
+  if (at <= now_) return;
+  waited_ += static_cast<double>(state_.queue.size()) * static_cast<double>((at - now_).count());
+  now_ = at;
 }
 
-Sample World::sample(Time at) const {
-  Sample its{at - begin, {}, {}, state_.queue.size(), {}};
-  double fragmented = 0;
+void World::sample(Duration at) {
+  const Time then = begin + at;
+  const double allocated =
+      outcome_.used + static_cast<double>(allocated_.count) * static_cast<double>((then - used_at_).count());
+  const double waited =
+      waited_ + static_cast<double>(state_.queue.size()) * static_cast<double>((then - now_).count());
+  tenants_.entitle(at - samples_.begun());
+  samples_.add(at, {allocated / 1e9, waited / 1e9, tenants_.held(at, most_drawn_tenants)}, fragmented());
+}
+
+Bytes World::fragmented() const {
+  double sum = 0;
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
     const Bytes free = std::max(free_on(state_, device, setting_.rules, now_), Bytes());
-    its.allocated += device.charged;
-    fragmented += placement::fragmented({.free = {free.count}, .whole = device.reading.total.count}, mix_);
+    sum += placement::fragmented({.free = {free.count}, .whole = device.reading.total.count}, mix_);
   }
-  its.fragmented = {std::llround(fragmented)};
-  its.tenants = tenants_.held(most_drawn_tenants);
-  return its;
+  return {std::llround(sum)};
 }
 
 }  // namespace

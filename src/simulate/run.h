@@ -5,6 +5,7 @@
 #pragma once
 
 #include "lease/rules.h"
+#include "simulate/samples.h"
 #include "simulate/shares.h"
 #include "simulate/trace.h"
 
@@ -37,18 +38,9 @@ struct Ran {
   Duration got{};  // of its run, without what was lost
 };
 
-// The memory at a moment: of all devices.
-struct Sample {
-  Duration at{};
-  Bytes allocated, fragmented;
-  std::size_t waiting = 0;
-  std::vector<Bytes> tenants = {};  // memory of each, by name; empty: there are too many
-};
-inline constexpr std::size_t most_drawn_tenants = 12;
-
 struct Outcome {
   std::vector<Ran> jobs;
-  std::vector<Sample> samples;  // a few hundred, at equal distances
+  std::vector<Sample> samples;  // up to 256, of equal lengths but for the last
   Bytes capacity;
   Duration lasted{};
   std::uint64_t events = 0;
@@ -56,7 +48,9 @@ struct Outcome {
   Bytes moved;
   double used = 0;  // bytes that were allocated, on average over the run
   std::map<std::string, TenantSums::Sum> tenants = {};
-  std::string refusal = {};  // of the first job that was refused: its reason
+  std::string refusal = {};        // of the first job that was refused: its reason
+  bool has_parts = true;           // the tenants have parts of the memory at each moment
+  std::size_t without_ledger = 0;  // jobs within a guarantee that started late, since the park ledger was full
   bool partial = false;
 };
 

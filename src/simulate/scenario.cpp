@@ -25,9 +25,7 @@ Duration times(Duration duration, double factor) {
 }
 
 Error in_file(const config::Loaded& loaded, const std::string& entry, std::string detail, std::string hint) {
-  const auto line = loaded.row_lines.find(entry);
-  const std::string where = line == loaded.row_lines.end() ? "" : fmt::format(":{}", line->second);
-  return bad_request(fmt::format("{}{}: {}", printable(loaded.file), where, detail), std::move(hint));
+  return bad_request(fmt::format("{}: {}", config::place_of(loaded, entry), detail), std::move(hint));
 }
 
 Result<std::vector<core::Tenant>> valid_tenants(const config::Loaded& loaded) {
@@ -39,7 +37,23 @@ Result<std::vector<core::Tenant>> valid_tenants(const config::Loaded& loaded) {
   return in_file(loaded, fmt::format("tenant[{}]", index), tree.error().detail, tree.error().hint);
 }
 
-Status add_jobs(std::vector<Job>& jobs, const Config::Stream& stream, const Config::Scenario& scenario, Bytes device,
+// Its names are those that a lease may have, and its tenant has an entry if there are any.
+Status check_names(const Config::Stream& stream, const std::vector<core::Tenant>& tenants) {
+  const std::pair<const char*, const std::string*> names[] = {
+      {"name", &stream.name.text}, {"user", &stream.user.text}, {"tenant", &stream.tenant.text}};
+  for (const auto& [key, name] : names)
+    if (!name->empty() && !is_label(*name))
+      return bad_request(fmt::format("{} = '{}' is no name", key, printable(*name)),
+                         "1 to 64 printable characters without '/'");
+  const std::string& asked = stream.tenant.text;
+  std::vector<std::string_view> known;
+  for (const core::Tenant& tenant : tenants) known.push_back(tenant.name);
+  if (asked.empty() || known.empty() || std::ranges::find(known, asked) != known.end()) return {};
+  return bad_request(fmt::format("tenant = '{}' has no entry{}", asked, did_you_mean(asked, known)),
+                     "add a [[tenant]] table with this name, or leave `tenant` out");
+}
+
+Status add_jobs(std::vector<Job>& jobs, const Config::Stream& stream, const Config::Scenario& scenario,
                 std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const Duration until = stream.until > Duration{} ? std::min(stream.until, scenario.length) : scenario.length;
@@ -57,7 +71,7 @@ Status add_jobs(std::vector<Job>& jobs, const Config::Stream& stream, const Conf
       job.tenant = stream.tenant.text.empty() ? job.user : stream.tenant.text;
       job.arrives = at;
       job.runs = std::max<Duration>(times(stream.runs, 1 + stream.spread * swing(random)), std::chrono::seconds(1));
-      job.vram = stream.vram > Bytes{} ? stream.vram : device;
+      job.vram = stream.vram;
       job.devices = static_cast<int>(stream.devices);
       job.tier = core::parse_tier(stream.tier.word).value_or(core::Tier::standard);
       job.priority = static_cast<int>(stream.priority);
@@ -77,7 +91,7 @@ Result<std::vector<core::Tenant>> read_tenants(const std::string& file) {
   return valid_tenants(loaded);
 }
 
-Result<Scenario> read_scenario(const std::string& name) {
+Result<Scenario> read_scenario(const std::string& name, std::optional<std::uint64_t> seed) {
   const bool shipped = name == "burst";
   if (!shipped && name.find_first_of("./") == std::string::npos)
     return bad_request(fmt::format("there is no scenario '{}'", printable(name)),
@@ -93,6 +107,8 @@ Result<Scenario> read_scenario(const std::string& name) {
   Scenario scenario;
   scenario.config = loaded.config;
   const Config::Scenario& stated = loaded.config.scenario;
+  scenario.keys = static_cast<std::size_t>(std::ranges::count_if(
+      loaded.lines, [](const auto& line) { return config::find(line.first) != nullptr; }));
   scenario.length = stated.length, scenario.compared = {stated.checkpoint, stated.grace};
   auto devices = parse_devices(stated.devices.text);
   if (!devices)
@@ -105,11 +121,11 @@ Result<Scenario> read_scenario(const std::string& name) {
   scenario.tenants = std::move(*tenants);
   if (stated.streams.empty())
     return in_file(loaded, "", "there is no stream of jobs", "write one [[stream]] table for each kind of job");
-  const Bytes largest = *std::ranges::max_element(scenario.devices);
+  const std::uint64_t first_seed = seed.value_or(static_cast<std::uint64_t>(stated.seed)) * 1'000'003;
   for (std::size_t i = 0; i < stated.streams.size(); ++i) {
-    const auto seed = static_cast<std::uint64_t>(stated.seed) * 1'000'003 + i;
-    if (const Status added = add_jobs(scenario.jobs, stated.streams[i], stated, largest, seed); !added)
-      return in_file(loaded, fmt::format("stream[{}]", i), added.error().detail, added.error().hint);
+    Status added = check_names(stated.streams[i], scenario.tenants);
+    if (added) added = add_jobs(scenario.jobs, stated.streams[i], stated, first_seed + i);
+    if (!added) return in_file(loaded, fmt::format("stream[{}]", i), added.error().detail, added.error().hint);
   }
   if (scenario.jobs.empty())
     return in_file(loaded, "", "no job arrives before the end of the scenario", "let a stream begin earlier");

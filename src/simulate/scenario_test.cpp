@@ -44,6 +44,9 @@ TEST_F(ScenarioFile, NamesTheLineOfWhatIsWrong) {
       {head + "[fairness]\nwindow = \"1h\"\n", ":4:"},
       {head + "[[stream]]\nname = \"train\"\n", "runs"},
       {head + stream + "tier = \"urgent\"\n", ":7:"},
+      {head + stream + "tenant = \"lba\"\n[[tenant]]\nname = \"lab\"\n", ":4: tenant = 'lba' has no entry"},
+      {head + "[[stream]]\nname = \"a/b\"\nruns = \"10m\"\n", ":4: name = 'a/b' is no name"},
+      {head + stream + "user = \"a\\u0007\"\n", ":7:8: stream.user"},
       {head + stream + "[[tenant]]\nname = \"a\"\nparent = \"b\"\n", ":7:"},
       {head, "there is no stream of jobs"},
       {stream, "scenario.devices is missing"},
@@ -70,7 +73,7 @@ TEST_F(ScenarioFile, StreamsBecomeJobsThatAreTheSameEachTime) {
   EXPECT_EQ(read->jobs[0].arrives, 5min);
   EXPECT_EQ(read->jobs[1].arrives, 5min);
   EXPECT_EQ(read->jobs[0].whose(), "lab");
-  EXPECT_EQ(read->jobs[0].vram, 24 * GiB);
+  EXPECT_EQ(read->jobs[0].vram, Bytes{}) << "all of a device, whichever there will be";
   for (const Job& job : read->jobs) {
     EXPECT_GE(job.runs, 5min);
     EXPECT_LE(job.runs, 15min);
@@ -80,6 +83,7 @@ TEST_F(ScenarioFile, StreamsBecomeJobsThatAreTheSameEachTime) {
   EXPECT_EQ(read->config.tenants.window, 3h);
   const auto again = read_scenario(file_);
   for (std::size_t i = 0; i < read->jobs.size(); ++i) EXPECT_EQ(again->jobs[i].runs, read->jobs[i].runs);
+  EXPECT_NE(read_scenario(file_, 7)->jobs[0].runs, read->jobs[0].runs) << "another seed";
 }
 
 TEST(Scenario, TheOneThatShipsHasItsGuarantees) {
@@ -154,6 +158,49 @@ TEST(Tenants, AGuaranteeIsServedByAPauseThatTakesAsLongAsPredicted) {
   EXPECT_NE(table_of(all).find("guarantees served"), std::string::npos);
   EXPECT_NE(tenants_csv_of(all).find("\nx,llm,100.0000,"), std::string::npos) << tenants_csv_of(all);
   EXPECT_NE(picture_of(all).find("xmlns"), std::string::npos);
+}
+
+TEST(PointInTime, EndsNoMoreJobsThanNeeded) {
+  // Two small jobs fit on what is left of the three devices of the first victim.
+  Setting setting = four_cards();
+  setting.tenants[0].quota.thousandths = 2000;
+  const std::vector<Job> jobs{job("vision", 0s, 9h, 1), job("vision", 1min, 9h, 3), job("llm", 1h, 1h, 1),
+                              job("llm", 1h, 1h, 1)};
+  const Outcome out = run_point_in_time(jobs, setting, {});
+  EXPECT_EQ(out.pauses, 1);
+  EXPECT_EQ(out.jobs[2].started, 1h);
+  EXPECT_EQ(out.jobs[3].started, 1h);
+}
+
+TEST(PointInTime, EveryJobWithinThePartMayTakeMemoryBack) {
+  Setting setting = four_cards();
+  setting.tenants[0].quota.thousandths = 1000;
+  const std::vector<Job> jobs{job("vision", 0s, 9h, 4), job("llm", 1h, 1h, 4), job("llm", 1h + 1s, 1h, 1)};
+  const Outcome out = run_point_in_time(jobs, setting, {});
+  EXPECT_EQ(out.jobs[2].started, 1h + 1s) << "the large job before it is beyond the part, and does not hold it up";
+}
+
+TEST(Outcomes, CountUpToTheStatedEnd) {
+  const std::vector<Job> jobs{job("llm", 0s, 1h, 4)};
+  for (const Outcome& out : {run(jobs, four_cards()), run_point_in_time(jobs, four_cards(), {})}) {
+    EXPECT_EQ(out.lasted, 10h);
+    EXPECT_NEAR(out.used, static_cast<double>(out.capacity.count) / 10, 1e9);
+  }
+}
+
+TEST(Outcomes, SamplesAreMeansOverTheirTime) {
+  for (const Outcome& out : {run(borrowed, four_cards()), run_point_in_time(borrowed, four_cards(), {})}) {
+    double sum = 0, held = 0;
+    for (std::size_t i = 0; i < out.samples.size(); ++i) {
+      const Duration next = i + 1 < out.samples.size() ? out.samples[i + 1].at : out.lasted;
+      const double seconds = std::chrono::duration<double>(next - out.samples[i].at).count();
+      sum += static_cast<double>(out.samples[i].allocated.count) * seconds;
+      for (const Bytes bytes : out.samples[i].tenants) held += static_cast<double>(bytes.count) * seconds;
+    }
+    EXPECT_NEAR(sum, out.used * 36000, 1e-6 * sum);
+    EXPECT_NEAR(held, sum, 1e-6 * sum);
+    EXPECT_LE(out.samples.size(), 256U);
+  }
 }
 
 // ------------------------------------------------------------------------------------ the past
@@ -233,6 +280,9 @@ TEST(History, GapsAreToldWithTheirLengthAndNotFilled) {
   history = read_history(whole);
   EXPECT_TRUE(tells(*history, "nothing is known of the 10 h before"));
   EXPECT_EQ(history->jobs[0].arrives, 0s);
+  whole["leases"].push_back(lease("2026-11-10T00:00:00Z", "2026-11-10T00:00:00Z", nullptr));
+  history = read_history(whole);
+  EXPECT_TRUE(tells(*history, "nothing is known of the 10 h before")) << "a living lease tells nothing of ended ones";
 }
 
 TEST(History, ReadsNothingFromAnAnswerOfAnotherKind) {

@@ -29,8 +29,14 @@ std::vector<double> divide(double capacity, const std::vector<Wish>& wishes) {
   return parts;
 }
 
+bool is_nested_or_limited(const std::vector<core::Tenant>& tenants) {
+  return std::ranges::any_of(tenants, [](const core::Tenant& tenant) {
+    return !tenant.parent.empty() || tenant.limit.stated() || tenant.live_leases;
+  });
+}
+
 TenantSums::TenantSums(const std::vector<core::Tenant>& tenants, Bytes capacity, std::size_t devices)
-    : capacity_(static_cast<double>(capacity.count)) {
+    : capacity_(static_cast<double>(capacity.count)), has_parts_(!is_nested_or_limited(tenants)) {
   const double each = capacity_ / static_cast<double>(std::max<std::size_t>(devices, 1));
   for (const core::Tenant& tenant : tenants) {
     Sum& sum = sums_[tenant.name];
@@ -50,22 +56,28 @@ bool TenantSums::within(const std::string& tenant, std::int64_t bytes) const {
   return static_cast<double>(sum.wants + bytes) <= sum.guarantee;
 }
 
-void TenantSums::count(Duration time) {
+void TenantSums::hold(Sum& tenant, std::int64_t more, Duration now) {
+  tenant.held += static_cast<double>(tenant.holds) * std::chrono::duration<double>(now - tenant.since).count();
+  tenant.since = now;
+  tenant.holds += more;
+}
+
+void TenantSums::entitle(Duration time) {
+  if (!has_parts_) return;
   std::vector<Wish> wishes;
   for (const auto& [name, sum] : sums_) wishes.push_back({sum.guarantee, sum.weight, static_cast<double>(sum.wants)});
   const std::vector<double> parts = divide(capacity_, wishes);
   const double seconds = std::chrono::duration<double>(time).count();
   std::size_t i = 0;
-  for (auto& [name, sum] : sums_) {
-    sum.held += static_cast<double>(sum.holds) * seconds;
-    sum.entitled += parts[i++] * seconds;
-  }
+  for (auto& [name, sum] : sums_) sum.entitled += parts[i++] * seconds;
 }
 
-std::vector<Bytes> TenantSums::held(std::size_t most) const {
-  std::vector<Bytes> all;
-  if (sums_.size() > most) return all;
-  for (const auto& [name, sum] : sums_) all.push_back({sum.holds});
+std::vector<double> TenantSums::held(Duration now, std::size_t most) {
+  std::vector<double> all;
+  for (auto& [name, sum] : sums_) {
+    hold(sum, 0, now);
+    if (sums_.size() <= most) all.push_back(sum.held);
+  }
   return all;
 }
 

@@ -74,7 +74,8 @@ Result<std::vector<Variant>> variants_of(const Json& order, const Config* base) 
     const bool is_file = name.ends_with(".toml");
     if (!policy && !is_baseline && !is_file && name != "sublet")
       return bad_request(fmt::format("--compare {}: neither a policy nor a file", name),
-                         "fragmentation, best-fit, pack, spread, random, sublet, point-in-time, or FILE.toml");
+                         fmt::format("fragmentation, best-fit, pack, spread, random, sublet, {}or FILE.toml",
+                                     order.contains("nodes") ? "" : "point-in-time, "));
     auto config = load(is_file ? name : file, sets, base);
     if (!config) return config.error();
     if (policy) config->placement.policy.word = name;
@@ -183,35 +184,63 @@ Figures run_one(const Json& order, const Input& input, const Variant& variant, s
   return figures_of(variant.name, fitted, std::move(outcome), largest);
 }
 
-int run_jobs(const Json& order, const std::optional<Scenario>& scenario, const std::vector<Variant>& variants) {
+void tell_ledger(const Figures& its, const Variant& variant) {
+  const std::size_t count = its.outcome.without_ledger;
+  if (count == 0) return;
+  fmt::print(stderr,
+             "sublet: {}: {} job{} within a guarantee started late, since parked programs may take {} of host memory\n"
+             "  hint: --set ledger.limit=SIZE, or a larger ledger.user_share\n",
+             its.name, count, count == 1 ? "" : "s",
+             format_size(settings::rules_of(variant.config, std::nullopt).ledger_limit));
+}
+
+int run_jobs(const Json& order, const std::optional<Scenario>& scenario, std::vector<Variant> variants) {
   if (const auto devices = parse_devices(order.value("devices", "1x1GiB")); !devices)
     return fail(devices.error(), usage);
   const auto input = read_input(order, scenario);
   if (!input) return fail(input.error(), failed);
   for (const std::string& note : input->notes) fmt::print(stderr, "sublet: {}\n", note);
+  if (is_nested_or_limited(input->tenants) && std::ranges::any_of(variants, &Variant::is_baseline)) {
+    const Error error = bad_request("point-in-time knows no parents and no limits of tenants", "--compare sublet");
+    if (order.contains("compare") && !order.at("compare").empty()) return fail(error, failed);
+    fmt::print(stderr, "sublet: {}, and is left out\n", error.detail);
+    std::erase_if(variants, [](const Variant& variant) { return variant.is_baseline; });
+  }
   std::vector<Figures> all;
   bool partial = false;
   for (const Variant& variant : variants) {
     all.push_back(run_one(order, *input, variant, input->jobs.size()));
     if (const std::string& refusal = all.back().outcome.refusal; !refusal.empty())
-      fmt::print(stderr, "sublet: {}: {} of {} jobs were refused; the first is {}\n", variant.name,
-                 all.back().refused, input->jobs.size(), printable(refusal));
+      fmt::print(stderr, "sublet: {}: {} of {} jobs were refused; the first is {}\n", variant.name, all.back().refused,
+                 input->jobs.size(), printable(refusal));
+    tell_ledger(all.back(), variant);
     if (partial |= all.back().outcome.partial; partial) break;
   }
   return print(order, all, partial, input->about);
 }
 
+bool names_a_file(const Json& order) {
+  const auto compared = order.value("compare", std::vector<std::string>());
+  return !order.value("config", "").empty() ||
+         std::ranges::any_of(compared, [](const std::string& name) { return name.ends_with(".toml"); });
+}
+
 int carry_out(const Json& order) {
   std::optional<Scenario> scenario;
   if (order.contains("scenario")) {
-    auto read = read_scenario(order.at("scenario"));
+    std::optional<std::uint64_t> seed;
+    if (order.contains("seed")) seed = order.at("seed").get<std::uint64_t>();
+    auto read = read_scenario(order.at("scenario"), seed);
     if (!read) return fail(read.error(), bad_config);
+    if (read->keys > 0 && names_a_file(order))
+      fmt::print(stderr, "sublet: a configuration file counts in place of the {} key{} of the daemon in the scenario\n",
+                 read->keys, read->keys == 1 ? "" : "s");
     scenario = std::move(*read);
   }
-  const auto variants = variants_of(order, scenario ? &scenario->config : nullptr);
+  auto variants = variants_of(order, scenario ? &scenario->config : nullptr);
   if (!variants) return fail(variants.error(), bad_config);
   std::signal(SIGINT, [](int) { stop = 1; });
-  return order.contains("nodes") ? run_fill(order, *variants) : run_jobs(order, scenario, *variants);
+  return order.contains("nodes") ? run_fill(order, *variants) : run_jobs(order, scenario, std::move(*variants));
 }
 
 }  // namespace
