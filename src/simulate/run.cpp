@@ -42,7 +42,7 @@ class World {
     std::uint64_t stamp = 0;  // an end of an earlier run does not count
     TenantSums::Sum* tenant = nullptr;
     std::optional<Duration> promised = {};  // wait; set for a job that arrived within the guarantee of its tenant
-    bool lacks_ledger = false;              // its victims were more than the park ledger takes when it arrived
+    bool lacks_ledger = false;              // with a larger park ledger it had victims when it arrived
   };
   struct Event {
     Time at;
@@ -196,6 +196,13 @@ void World::submit(std::size_t at) {
   outcome_.jobs[at].how = Ran::How::refused;
 }
 
+// There are victims for the lease that may be paused now.
+bool yield_at_once(const State& state, const Rules& rules, const Lease& lease, Time now) {
+  VictimPlan plan = explain::victim_plan(state, rules, lease, {}, now);
+  explain::limit_to_host(plan, state, rules, lease.uid);
+  return plan.found && plan.wait == Duration();
+}
+
 // The job arrived within the guarantee of its tenant: it is to start once the pauses for it are over, as predicted.
 void World::promise(LeaseId id, std::size_t at) {
   const auto found = programs_.find(id);
@@ -205,9 +212,12 @@ void World::promise(LeaseId id, std::size_t at) {
   if (outcome_.jobs[at].started) return void(++program.tenant->served);
   const Lease& lease = *find(state_, id);
   program.promised = explain::Estimates(state_, setting_.rules, now_).of(lease).eta.value_or(Duration());
-  VictimPlan victims = explain::victim_plan(state_, setting_.rules, lease, {}, now_);
-  explain::limit_to_host(victims, state_, setting_.rules, lease.uid);
-  program.lacks_ledger = victims.beyond_ledger;
+  if (yield_at_once(state_, setting_.rules, lease, now_)) return;
+  State plenty = state_;
+  Rules rules = setting_.rules;
+  plenty.host.memory.available = rules.ledger_limit = {std::int64_t{1} << 60};
+  rules.ledger_user_share = 1;
+  program.lacks_ledger = yield_at_once(plenty, rules, lease, now_);
 }
 
 void World::note_start(Program& program) {

@@ -65,6 +65,7 @@ def test_the_configuration_counts(tmp_path):
     (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.auto=no"], 78, "there is no such key"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--set", "pause.slice_overhead=7"], 78, "is not between"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--fill", "much"], 2, "--fill much"),
+    (["--trace", TEN, "--gpus", "1x24GiB", "--seed", "1"], 2, "--seed is for --nodes and --scenario only"),
     (["--trace", TEN, "--scenario", "burst"], 2, "give one of --trace, --from-history and --scenario"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--without-user", "bella"], 1, "there is no job of this user"),
     (["--trace", TEN, "--gpus", "1x24GiB", "--add-gpu", "some"], 1, "--add-gpu some: is no size"),
@@ -122,6 +123,42 @@ def test_a_scenario_runs_beside_a_point_in_time_scheduler(tmp_path):
     assert rows[0].startswith("setting,tenant,") and len(rows) == 5
     one = json.loads(simulate("--scenario", file, "--compare", "pack", "--without-user", "train", "--json").stdout)
     assert one["setting"] == "pack" and [row["tenant"] for row in one["tenants"]] == ["llm"]
+
+
+def test_a_scenario_takes_other_devices_seeds_and_files(tmp_path):
+    def one(*words):
+        done = simulate("--scenario", file, "--compare", "sublet", "--json", *words)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), done.stderr
+
+    file, other = tmp_path / "lab.toml", tmp_path / "sublet.toml"
+    file.write_text(SCENARIO + '[pause]\nautomatic = false\n')
+    other.write_text("")
+    usual, said = one()
+    assert usual["pauses"] == 0 and said == ""
+    assert one("--seed", "42")[0] == usual != one("--seed", "7")[0]
+    smaller = one("--gpus", "4x16GiB")[0]
+    assert smaller["jobs"]["refused"] == 0 < smaller["jobs"]["done"], "all of a device is all of another, too"
+    figures, said = one("--config", other, "--set", "ledger.limit=1TiB")
+    assert figures["pauses"] > 0 and "in place of the 1 key of the daemon in the scenario" in said
+
+
+def test_a_ledger_that_keeps_guarantees_waiting_is_told(tmp_path):
+    file = tmp_path / "lab.toml"
+    file.write_text(SCENARIO)
+    done = simulate("--scenario", file, "--compare", "sublet", "--set", "ledger.limit=8GiB")
+    assert "within a guarantee started late, since parked programs may take 8.0 GiB of host memory" in done.stderr
+
+
+def test_point_in_time_refuses_parents_and_limits(tmp_path):
+    file = tmp_path / "lab.toml"
+    file.write_text(SCENARIO.replace("quota_devices = 2", "quota_devices = 2\nlimit_devices = 3"))
+    done = simulate("--scenario", file, "--compare", "point-in-time,sublet")
+    assert done.returncode == 1 and "point-in-time knows no parents and no limits" in done.stderr
+    done = simulate("--scenario", file, "--json")
+    assert done.returncode == 0 and "is left out" in done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["setting"] == "sublet" and {row["entitled_percent"] for row in figures["tenants"]} == {None}
 
 
 def test_a_wrong_scenario_names_its_line(tmp_path):
