@@ -105,3 +105,21 @@ def test_a_plan_that_can_never_start_is_refused(daemon):
     api = daemon.api()
     assert api.post("/v1/leases", {"vram_bytes": GIB, "count": 2}).status == 400, "without dry_run"
     assert api.post("/v1/leases", {"vram_bytes": GIB, "dry_run": True, "count": 101}).status == 400
+
+
+def test_limits_count_all_leases_of_a_plan(start_daemon):
+    daemon = start_daemon("1x4GiB", config=QUICK + "[limits]\nleases = 2\n")
+    assert len(planned(daemon, "--vram", "1GiB", "--count", "2")) == 2
+    refused = daemon.cli("plan", "--vram", "1GiB", "--count", "3")
+    assert refused.returncode == 75 and "3 more are beyond the limit of 2" in refused.stderr
+
+
+def test_a_plan_tells_when_a_lease_that_is_ended_has_left(daemon):
+    run = daemon.spawn("sublet", "run", "--vram", "3GiB", "--tier", "spot", "--pausable", "no", "--name", "sweep", "--",
+                       "simgpu-load", "--alloc", "2GiB", "--seconds", "600")
+    wait_until(lambda: any(lease["used_bytes"] > 2 * GIB for lease in daemon.leases()), "it uses its memory")
+    its, = planned(daemon, "--vram", "2GiB", "--tier", "interactive")
+    assert [(each["lease"], each["ends"], each["frees_in_ms"]) for each in its["yields"]] == [("lease-1", True, 30000)]
+    assert its["starts_in_ms"] == 30000 and "(sweep, root) is ended for it, and has its grace time" in its["basis"]
+    run.terminate()
+    run.wait(timeout=60)
