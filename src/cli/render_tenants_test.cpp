@@ -65,8 +65,8 @@ TEST(RenderTenants, IndentsTheTree) {
 
 TEST(RenderTenant, DeclaresItsTurns) {
   const json body = json::parse(R"({"name": "vision", "entry": true, "weight": 1, "held_bytes": 0, "children": [],
-    "rotations": [{"devices": ["GPU-1111"], "tier": "standard", "leases": 3, "slice_seconds": 90.25, "turns": 3,
-                   "period_seconds": 270.75, "share": 0.333}]})");
+    "rotations": [{"devices": ["GPU-1111"], "tier": "standard", "leases": 3, "slice_seconds": 90, "turns": 3,
+                   "period_seconds": 270, "share": 0.333}]})");
   const std::string text = render_tenant(body, at_noon());
   EXPECT_NE(text.find("1 min 30 s of every 4 min 30 s on gpu0 (tier standard, 3 leases)\n"), std::string::npos) << text;
 }

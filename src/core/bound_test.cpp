@@ -14,13 +14,14 @@ constexpr Duration late = 1s;  // the model looks once a second
 struct BoundModel {
   explicit BoundModel(unsigned seed) : random(seed), w(20s, 4096 * GiB) {
     w.rules.ledger_user_share = 1;
+    size = static_cast<std::int64_t>(13 + random() % 10) * GiB;
     w.rules.reserve_after = {};
     w.ram.available = 8192 * GiB;
     w.measure();
   }
 
   void come() {
-    Lease lease = w.want(static_cast<std::int64_t>(13 + random() % 10) * GiB, Tier::standard, "l");
+    Lease lease = w.want(size, Tier::standard, "l");
     lease.consumer = "train";
     lease.tag = "l" + std::to_string(w.state.leases.last_id);
     lease.tenant = lease.tag;  // a newcomer each time
@@ -56,6 +57,7 @@ struct BoundModel {
 
   std::mt19937 random;
   Sharing w;
+  Bytes size;  // of each lease
   std::vector<LeaseId> all = {};
   std::map<LeaseId, Time> told = {};
   int looks = 0, stated = 0;

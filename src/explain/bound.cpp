@@ -66,13 +66,15 @@ std::optional<Bound> bound_by_plan(const State& state, const Lease& waiter, cons
 std::optional<Bound> bound_by_turns(const State& state, const Lease& waiter, const Rotation& rotation, Time now) {
   const auto turns = turns_before(state, rotation, waiter.id, now);
   if (!turns) return std::nullopt;
+  const bool quotas = state.tenants.by_name.quotas() > 0;
   const int slices = turns->slices;
   const int switches = turns->is_switch ? slices + 1 : slices;
   const Duration present = slices > 0 ? turns->present : Duration{};
   const std::string before = slices == 1 ? "one time slice" : std::to_string(slices) + " time slices";
   return Bound{present + std::max(slices - 1, 0) * rotation.longest_slice + switches * rotation.switching,
                before + " of " + format_duration(rotation.slice) + " before its own",
-               "a lease comes that shares no time slices with these, or one of them ends early"};
+               quotas ? "a lease of another size or tier or within a guarantee comes, or one of these ends early"
+                      : "a lease of another size or tier comes, or one of these ends early"};
 }
 
 }  // namespace

@@ -146,15 +146,17 @@ static AccountId top_of(const State& state, LeaseId lease) {
   return id;
 }
 
-// True if each lease has a branch of its own at the top of the tree, and all branches have the same weight. Elsewhere
-// newcomers beside a branch stand behind it only until the next lease of the branch had its time slice. Other leases on
-// the devices prolong the switches.
+// True if all leases have the same size, each has a branch of its own at the top of the tree, and all branches have the
+// same weight. Elsewhere newcomers beside a branch stand behind it only until the next lease of the branch had its time
+// slice, and a smaller newcomer changes the order. Other leases on the devices prolong the switches.
 static bool is_plain(const State& state, const Rotation& rotation) {
   std::set<AccountId> tops;
   for (const LeaseId id : rotation.leases) {
     const AccountId top = top_of(state, id);
     if (top == 0 || !tops.insert(top).second) return false;
     if (weight_of(account(state, top)) != weight_of(account(state, *tops.begin()))) return false;
+    const Lease *lease = find(state, id), *first = find(state, rotation.leases.front());
+    if (lease == nullptr || lease->vram != first->vram || lease->device_count != first->device_count) return false;
   }
   return std::ranges::all_of(rotation.devices, [&](const std::string& uuid) {
     const auto device = state.devices.by_uuid.find(uuid);

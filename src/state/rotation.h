@@ -23,7 +23,7 @@ struct TurnsBefore {
   bool is_switch = false;  // no lease has the devices now: the first of these slices has not begun
 };
 // Leases that come later stand behind the waiter. Unset: some of them do not, since leases share a branch of the tree,
-// have other weights, or others are on the devices, or more than 16 leases share them.
+// have other weights or sizes, or others are on the devices, or more than 16 leases share them.
 std::optional<TurnsBefore> turns_before(const State& state, const Rotation& rotation, LeaseId waiter, Time now);
 
 }  // namespace sublet::core
