@@ -87,7 +87,7 @@ struct Contest {
   const Time now;
   std::vector<Bytes> room = {};  // on each device, without the members
   std::vector<Member> members = {};
-  Duration slice{};  // the shortest time slice of any of them
+  Duration slice{};  // the length of each time slice
   Turns turns{state, waiter.tier, group.devices, now};
 };
 

@@ -29,6 +29,7 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
 static std::optional<Time> join_group(Step& step, const SliceGroup& group,
                                       const std::map<std::string, NextSlice>& before);
 static void set_rotation(Step& step, const Clock& clock, const SliceGroup& group, std::optional<Rotation> rotation);
+static bool is_switching(const Step& step, const SliceGroup& group);
 static bool is_free_before(const Step& step, const NextSlice& slice);
 static bool take_slice(Step& step, const NextSlice& slice);
 static void count_service(Step& step);
@@ -156,7 +157,8 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
       std::erase_if(group.waiters, [&free](const SliceWaiter& its) { return its.lease == free->enters.front(); });
       continue;
     }
-    if (!slices.empty()) set_rotation(step, clock, group, std::move(rotation));
+    if (slices.empty()) rotation.reset();
+    if (rotation || !is_switching(step, group)) set_rotation(step, clock, group, std::move(rotation));
     for (const NextSlice& slice : slices) {
       if (slice.at <= step.now && take_slice(step, slice)) continue;
       look_again_at(step, slice.fixed ? slice.at : std::min(slice.at, step.now + settling_look));
@@ -166,13 +168,24 @@ static void share_with(Step& step, const Clock& clock, const std::vector<SliceWa
   }
 }
 
-// A rotation goes on while its leases switch.
 static void set_rotation(Step& step, const Clock& clock, const SliceGroup& group, std::optional<Rotation> rotation) {
   const Tier tier = find(step, group.waiters.front().lease)->tier;
   std::erase_if(step.state.preemption.rotations, [&](const Rotation& old) {
     return old.tier == tier && std::ranges::any_of(old.devices, [&](const auto& uuid) { return clock.contains(uuid); });
   });
   if (rotation) step.state.preemption.rotations.push_back(std::move(*rotation));
+}
+
+// A lease of the tier leaves or enters one of the devices: a rotation goes on meanwhile.
+static bool is_switching(const Step& step, const SliceGroup& group) {
+  const Lease& waiter = *find(step.state, group.waiters.front().lease);
+  return std::ranges::any_of(group.devices, [&](const std::string& uuid) {
+    return std::ranges::any_of(step.state.devices.by_uuid.at(uuid).leases, [&](LeaseId id) {
+      const Lease& lease = *find(step.state, id);
+      return ranks_like(lease, waiter) && (lease.state == LeaseState::pausing || lease.state == LeaseState::resuming ||
+                                           lease.state == LeaseState::offered);
+    });
+  });
 }
 
 // The service time with which a lease joins these: beside those of its user, if there are any.
@@ -203,8 +216,7 @@ static std::optional<Time> join_group(Step& step, const SliceGroup& group,
       if (its.devices.contains(uuid)) members.push_back(its.lease);
     auto& shares = step.state.preemption.slice_groups[{uuid, waiter.tier}];
     for (const LeaseId id : members)
-      if (!shares.contains(id)) shares.start(id, service_of_lease(step, {uuid, waiter.tier}, shares, id),
-                                              step.now);
+      if (!shares.contains(id)) shares.start(id, service_of_lease(step, {uuid, waiter.tier}, shares, id), step.now);
     const auto its = before.find(uuid);
     if (its != before.end() && its->second.fixed && its->second.tier == waiter.tier)
       ends = std::max(ends.value_or(its->second.at), its->second.at);

@@ -73,8 +73,9 @@ std::optional<Bound> bound_by_turns(const State& state, const Lease& waiter, con
   const std::string before = slices == 1 ? "one time slice" : std::to_string(slices) + " time slices";
   return Bound{present + std::max(slices - 1, 0) * rotation.longest_slice + switches * rotation.switching,
                before + " of " + format_duration(rotation.slice) + " before its own",
-               quotas ? "a lease of another size or tier or within a guarantee comes, or one of these ends early"
-                      : "a lease of another size or tier comes, or one of these ends early"};
+               quotas
+                   ? "a lease of another size, weight or tier or within a guarantee comes, or one of these ends early"
+                   : "a lease of another size, weight or tier comes, or one of these ends early"};
 }
 
 }  // namespace
@@ -82,8 +83,7 @@ std::optional<Bound> bound_by_turns(const State& state, const Lease& waiter, con
 std::optional<Bound> bound_of(const State& state, const Rules& rules, const Lease& waiter, Time now) {
   if (rules.safe_mode || !state.queue.contains(waiter.id)) return std::nullopt;
   if (const PreemptionPlan* plan = plan_for(state, waiter.id)) return bound_by_plan(state, waiter, *plan, now);
-  if (const Rotation* rotation = rotation_with(state, waiter.id))
-    return bound_by_turns(state, waiter, *rotation, now);
+  if (const Rotation* rotation = rotation_with(state, waiter.id)) return bound_by_turns(state, waiter, *rotation, now);
   return std::nullopt;
 }
 

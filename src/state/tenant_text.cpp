@@ -65,6 +65,14 @@ ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& v
   return all;
 }
 
+// What the tenant holds, in the measures of its quota.
+static TenantAmount held_like(const TenantAmount& quota, const TenantAccount& its) {
+  TenantAmount held;
+  if (quota.bytes) held.bytes = its.held.bytes;
+  if (quota.thousandths) held.thousandths = static_cast<int>(its.held.thousandths);
+  return held;
+}
+
 static std::string share_text(const State& state, const Rules& rules, AccountId id, Time now) {
   const TenantAccount& its = account(state, id);
   Integral all = 0;
@@ -87,7 +95,7 @@ std::vector<std::string> tenant_helps(const State& state, const Rules& rules, co
   if (const AccountId guarantor = account(state, own).guarantor; guarantor != 0) {
     const TenantAccount& its = account(state, guarantor);
     helps.push_back("the tenant " + its.name + " is guaranteed " + format_amount(its.entry->quota) + " and has " +
-                    format_size(its.held.bytes) + ": the lease is " +
+                    format_amount(held_like(its.entry->quota, its)) + ": the lease is " +
                     (is_guaranteed(state, lease) ? "within the guarantee, and goes before all that are not"
                                                  : "beyond the guarantee"));
   }
@@ -105,10 +113,11 @@ std::string holder_text(const State& state, const Lease& lease) {
   const std::string has = guarantor.entry == nullptr ? "the tenant " + tenant_of(lease) + " has no quota"
                                                      : "the tenant " + guarantor.name + " is guaranteed " +
                                                            format_amount(guarantor.entry->quota) + " and has " +
-                                                           format_size(guarantor.held.bytes);
+                                                           format_amount(held_like(guarantor.entry->quota, guarantor));
   if (is_protected(state, lease)) return has + ": no lease beyond a guarantee pauses this lease";
   return has + ": " + format_size(borrowed_by(state, lease)) +
-         " are borrowed, and a lease within another guarantee may pause this lease";
+         (lease.pausable == Pausable::no ? " are borrowed"
+                                         : " are borrowed, and a lease within another guarantee may pause this lease");
 }
 
 Numbers bar_numbers(const TenantBar& bar) {

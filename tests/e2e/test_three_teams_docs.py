@@ -34,7 +34,8 @@ def words(line):
 class Place:
     def __init__(self):
         configuration, tenants = blocks("toml")
-        self.system = System(config=configuration, cards="2x24GiB", people=PEOPLE).start_keeper_service().start()
+        self.system = System(cards="2x24GiB", people=PEOPLE).start_keeper_service().start()
+        self.configuration = configuration.replace("[ledger]", '[ledger]\nreserve = "1MiB"')
         (self.system.home / "teams.toml").write_text(tenants)
         shutil.copy(ROOT / "docs/three-teams-day.toml", self.system.home)
         shutil.copy(BIN / "sublet-simulate", self.system.home / "bin")
@@ -42,6 +43,8 @@ class Place:
         (self.system.home / "bin/python3").chmod(0o755)
 
     def restart(self):
+        file = self.system.home / "sublet.toml"
+        file.write_text(file.read_text().replace('[ledger]\nreserve = "1MiB"', self.configuration))
         self.system.process.terminate()
         assert self.system.process.wait(60) == 0
         self.system.start_daemon()
@@ -64,7 +67,10 @@ class Place:
             until_filled(self.system, tag, "512MiB")
 
     def says(self, user, command, shown):
-        said = self.begin(user, command).communicate(timeout=120)[0]
+        started = self.begin(user, command)
+        said = started.communicate(timeout=120)[0]
+        refused = any(line.startswith("sublet: ") for line in shown)
+        assert (started.returncode != 0) == refused, (command, started.returncode, said)
         lines = [words(line) for line in said.splitlines()]
         missing = [line for line in shown if words(line) not in lines]
         assert not missing or command.split()[1] not in CHANGING, (command, said)
