@@ -65,7 +65,7 @@ ReasonArgs quota_args(const State& state, const Lease& preemptor, const Lease& v
   return all;
 }
 
-// What the tenant holds, in the measures of its quota.
+// The memory of the tenant, in the measures of its quota.
 static TenantAmount held_like(const TenantAmount& quota, const TenantAccount& its) {
   TenantAmount held;
   if (quota.bytes) held.bytes = its.held.bytes;
