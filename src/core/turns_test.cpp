@@ -58,6 +58,26 @@ INSTANTIATE_TEST_SUITE_P(
                               {25, 25, 50}}),
     [](const auto& row_info) { return std::string(row_info.param.name); });
 
+// The machine slept for an hour in the middle of a rotation: the tenant that had the card owes nothing for it.
+TEST(Turns, GoOnAfterAnHourOfSleep) {
+  Sharing w(20s, 256 * GiB);
+  std::vector<LeaseId> all;
+  for (const char* tenant : {"a", "b", "c"}) {
+    Lease lease = w.want(20 * GiB, Tier::standard, tenant);
+    lease.tenant = tenant;
+    all.push_back(w.submit(lease, true));
+    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+  }
+  share(w, all, 1000s);
+  w.now = w.now + 1h;
+  w.step(ClockGap{1h});
+  w.measure();
+  Served served = share(w, all, 4000s);
+  for (const LeaseId id : all)
+    EXPECT_NEAR(static_cast<double>(served.had[id].count()) / 1e9,
+                static_cast<double>(served.had[all[0]].count()) / 1e9, 400);
+}
+
 // ------------------------------------------------------------------------------- strict turns
 
 struct CycleRow {
@@ -115,8 +135,10 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, StrictTurns,
     ::testing::Values(CycleRow{"two", {}, {"a", "b"}, 2}, CycleRow{"three", {}, {"a", "b", "c"}, 3},
                       CycleRow{"eight", {}, {"a", "b", "c", "d", "e", "f", "g", "h"}, 8},
-                      CycleRow{"a_nested_tree", {node("org", ""), node("a", "org"), node("b", "org"), node("lab", "")},
-                               {"a", "b", "lab"}, 4},
+                      CycleRow{"a_nested_tree",
+                               {node("org", ""), node("a", "org"), node("b", "org"), node("lab", "")},
+                               {"a", "b", "lab"},
+                               4},
                       CycleRow{"two_leases_of_one_user", {}, {"a", "a", "b"}, 4}),
     [](const auto& row_info) { return std::string(row_info.param.name); });
 
