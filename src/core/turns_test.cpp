@@ -22,6 +22,15 @@ Tenant node(std::string name, std::string parent, int weight = usual_weight) {
   return tenant;
 }
 
+// A lease of the tenant that wants the whole card.
+LeaseId ask(Sharing& w, const char* tenant) {
+  Lease lease = w.want(20 * GiB, Tier::standard, "l" + std::to_string(w.state.leases.last_id));
+  lease.tenant = tenant;
+  const LeaseId id = w.submit(lease, true);
+  if (w.state_of(id) == LeaseState::active) w.attach(id);
+  return id;
+}
+
 class TurnsOf : public ::testing::TestWithParam<TurnRow> {};
 
 TEST_P(TurnsOf, GiveEachTenantItsShare) {
@@ -29,12 +38,7 @@ TEST_P(TurnsOf, GiveEachTenantItsShare) {
   Sharing w(20s, 256 * GiB);
   EXPECT_TRUE(w.accepts(SetTenants{row.tenants}));
   std::vector<LeaseId> all;
-  for (const char* tenant : row.leases) {
-    Lease lease = w.want(20 * GiB, Tier::standard, "l" + std::to_string(all.size()));
-    lease.tenant = tenant;
-    all.push_back(w.submit(lease, true));
-    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
-  }
+  for (const char* tenant : row.leases) all.push_back(ask(w, tenant));
   const Duration length = 8000s;
   Served served = share(w, all, length);
   Duration sum{};
@@ -62,12 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Turns, GoOnAfterAnHourOfSleep) {
   Sharing w(20s, 256 * GiB);
   std::vector<LeaseId> all;
-  for (const char* tenant : {"a", "b", "c"}) {
-    Lease lease = w.want(20 * GiB, Tier::standard, tenant);
-    lease.tenant = tenant;
-    all.push_back(w.submit(lease, true));
-    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
-  }
+  for (const char* tenant : {"a", "b", "c"}) all.push_back(ask(w, tenant));
   share(w, all, 1000s);
   w.now = w.now + 1h;
   w.step(ClockGap{1h});
@@ -99,10 +98,7 @@ TEST_P(StrictTurns, RepeatAfterThePeriod) {
   EXPECT_TRUE(w.accepts(SetTenants{row.tenants}));
   std::vector<LeaseId> all;
   for (const char* tenant : row.leases) {
-    Lease lease = w.want(20 * GiB, Tier::standard, "l" + std::to_string(all.size()));
-    lease.tenant = tenant;
-    all.push_back(w.submit(lease, true));
-    if (w.state_of(all.back()) == LeaseState::active) w.attach(all.back());
+    all.push_back(ask(w, tenant));
     w.live(7s);
   }
   std::vector<std::string> turns;

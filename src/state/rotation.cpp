@@ -42,7 +42,7 @@ double part_below(const State& state, const Branch& its, AccountId wanted) {
   return sum;
 }
 
-// The leases of a rotation, as its slices pass.
+// The leases of a plain rotation, as its slices pass. Each has a branch of its own, so that tenants alone order them.
 class Ahead {
  public:
   Ahead(const State& state, const Rotation& rotation, Time now)
@@ -51,12 +51,7 @@ class Ahead {
       const Lease* lease = find(state, id);
       if (lease == nullptr || lease->ended()) continue;
       const bool has = lease->state != LeaseState::paused && lease->state != LeaseState::queued;
-      Member member{lease, has && lease->state != LeaseState::pausing, {}, lease->waits_since()};
-      for (const std::string& uuid : rotation.devices)
-        if (const auto group = state.preemption.slice_groups.find({uuid, rotation.tier});
-            group != state.preemption.slice_groups.end())
-          member.had = std::max(member.had, static_cast<std::int64_t>(group->second.of(id, now)));
-      members_.push_back(member);
+      members_.push_back({lease, has && lease->state != LeaseState::pausing});
       turns_.add(*lease);
     }
     turns_.put_in_order(now, slice_);
@@ -73,32 +68,23 @@ class Ahead {
   const Lease* next() {
     if (members_.empty()) return nullptr;
     turns_.put_in_order(at_, slice_);
-    const auto comes = [this](const Member& a, const Member& b) { return comes_first(a, b); };
-    return serve(*std::ranges::min_element(members_, comes), slice_);
+    const auto comes_first = [this](const Member& a, const Member& b) {
+      return turns_.compare(a.lease->id, b.lease->id) < 0;
+    };
+    return serve(*std::ranges::min_element(members_, comes_first), slice_);
   }
 
  private:
   struct Member {
     const Lease* lease;
     bool has;
-    std::int64_t had = 0;
-    Time since;
   };
 
   const Lease* serve(Member& member, Duration lasts) {
     at_ = at_ + lasts;
     turns_.serve(*member.lease, lasts, at_);
     for (Member& other : members_) other.has = false;
-    member.had += lasts.count(), member.since = at_;
     return member.lease;
-  }
-  bool comes_first(const Member& a, const Member& b) const {
-    if (const auto turn = turns_.compare(a.lease->id, b.lease->id); turn != 0) return turn < 0;
-    const std::int64_t least = std::min(a.had, b.had), unit = std::max<std::int64_t>(slice_.count(), 1);
-    if (const auto of_a = in_slices(a.had, least, unit), of_b = in_slices(b.had, least, unit); of_a != of_b)
-      return of_a < of_b;
-    if (a.lease->priority != b.lease->priority) return a.lease->priority > b.lease->priority;
-    return a.since < b.since;
   }
 
   Duration slice_;
