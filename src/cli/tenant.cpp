@@ -61,9 +61,13 @@ int tell_changes(const Common& common, const client::Answer<client::Reply>& repl
 int apply_file(const Common& common, const TenantFlags& flags) {
   const config::Loaded loaded = config::load_named(flags.file, config::tenant_schema());
   if (!loaded.problems.empty()) return print_tenant_problems(common, loaded);
+  const json tenants = tenants_in(loaded);
+  if (tenants.empty())  // a file that was cut short would remove the whole tree
+    return fail(common, bad_request(fmt::format("{} describes no tenant", flags.file),
+                                    "remove tenants by name: sublet tenant rm NAME"));
   auto client = connect(common);
   if (!client) return fail(common, client.error());
-  const json body{{"tenants", tenants_in(loaded)}, {"dry_run", flags.dry_run}};
+  const json body{{"tenants", tenants}, {"dry_run", flags.dry_run}};
   auto reply = client->post("/v1/tenants", body);
   if (reply) return tell_changes(common, reply);
   client::Failure failure = reply.error();
@@ -95,8 +99,8 @@ int set_tenant(const Common& common, const TenantFlags& flags) {
   auto client = connect(common);
   if (!client) return fail(common, client.error());
   const std::string target = "/v1/tenants/" + client::encode(flags.name);
-  return tell_changes(
-      common, client->call({"POST", target, client::to_text(*fields), client::new_idempotency_key(), {}}));
+  return tell_changes(common,
+                      client->call({"POST", target, client::to_text(*fields), client::new_idempotency_key(), {}}));
 }
 
 int remove_tenant(const Common& common, const TenantFlags& flags) {

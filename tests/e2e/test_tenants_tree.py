@@ -132,6 +132,16 @@ def test_a_bad_file_is_refused_with_its_line(shared_daemon, tmp_path, text, line
     assert shared_daemon.get("/v1/tenants").body == before
 
 
+def test_a_file_without_tenants_leaves_the_tree(start_daemon, tmp_path):
+    daemon = start_daemon()
+    daemon.cli("tenant", "apply", write(tmp_path, TREE), check=0)
+    before = daemon.get("/v1/tenants").body
+    refused = daemon.cli("tenant", "apply", write(tmp_path, "# moved\n", "empty.toml"))
+    assert refused.returncode == 2 and "empty.toml describes no tenant" in refused.stderr, refused
+    assert "sublet tenant rm NAME" in refused.stderr
+    assert daemon.get("/v1/tenants").body == before
+
+
 def test_quotas_beyond_the_cards_are_refused_with_their_sum(start_daemon, tmp_path):
     daemon = start_daemon("2x2GiB")
     file = write(tmp_path, '[[tenant]]\nname = "a"\nquota = "3GiB"\n[[tenant]]\nname = "b"\nquota = "2GiB"\n')
