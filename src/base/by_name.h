@@ -57,6 +57,7 @@ class ByName {
     const auto place = places_.find(name);
     return place == places_.end() ? in_order_.end() : const_iterator(place->second);
   }
+  const_iterator lower_bound(const std::string& name) const { return in_order_.lower_bound(name); }
   bool contains(std::string_view name) const { return places_.contains(name); }
   Value& at(std::string_view name) { return places_.at(name)->second; }  // only for a name that is there
   const Value& at(std::string_view name) const { return places_.at(name)->second; }

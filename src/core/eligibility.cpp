@@ -57,10 +57,6 @@ bool needs_borrowed(const PreemptionQuery& query, const Lease& lease) {
   return !query.by_request(lease) && !(query.by_quota && outranks(query.lease, lease));
 }
 
-bool PreemptionQuery::may_be_on(const std::string& device) const {
-  return on.empty() || std::find(on.begin(), on.end(), device) != on.end();
-}
-
 bool passed_over(const State& state, LeaseId id) { return is_stuck(state, id); }
 
 std::optional<Ineligible> ineligible(const State& state, const Rules& rules, const PreemptionQuery& query,

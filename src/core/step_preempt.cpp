@@ -74,8 +74,8 @@ std::vector<std::string> barred_from(const Step& step, const Lease& waiter) {
 
 // True if something changed that matters to plans: a device, the first waiters, or the time to look again.
 static bool is_stale(Step& step) {
-  std::vector<Preemptor> query = list_preemptors(step);
   reindex(step.state, step.rules, step.now);
+  std::vector<Preemptor> query = list_preemptors(step);
   const bool time = step.state.preemption.look_at <= step.now;
   if (time) step.state.preemption.look_at = Time::never();
   const bool others = query != step.state.preemption.preemptors.in_order();
@@ -145,16 +145,22 @@ static void add_first_waiters(const Step& step, std::vector<QueueKey>& keys) {
       if (const QueueTree* tree = queue.named(device)) tree->first(preemptors, keys);
 }
 
+// Adds the paused leases beside which others could leave, by their tier or as reclaimable ones.
 static void add_parked(const Step& step, std::vector<QueueKey>& keys) {
   const Queue& queue = step.state.queue;
-  for (const LeaseId id : step.state.pauses.away) {
-    const QueueKey* key = queue.key(id);
-    if (key == nullptr) continue;
-    const std::vector<std::string>& devices = find(step.state, id)->devices;
-    const QueueTree& tree = devices.size() > 1 ? queue.sets() : *queue.named(devices.front());
-    if (step.state.pauses.away.size() <= parked_preemptors || tree.before(*key) < parked_preemptors)
-      keys.push_back(*key);
-  }
+  const auto add_on = [&](const std::string& uuid) {
+    for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases) {
+      const Lease& lease = *find(step.state, id);
+      const QueueKey* key = lease.state == LeaseState::paused ? queue.key(id) : nullptr;
+      if (key == nullptr) continue;
+      const QueueTree& tree = lease.devices.size() > 1 ? queue.sets() : *queue.named(lease.devices.front());
+      if (step.state.pauses.away.size() <= parked_preemptors || tree.before(*key) < parked_preemptors)
+        keys.push_back(*key);
+    }
+  };
+  std::ranges::for_each(step.state.devices.with_paused_above, add_on);
+  for (const auto& [id, terms] : step.state.preemption.reclaimable)
+    std::ranges::for_each(find(step.state, id)->devices, add_on);
 }
 
 // Memory that was reserved by a plan is free for all again.

@@ -74,6 +74,21 @@ TEST(Preemptors, ManyThatWantSomethingElseKeepNoWaiterFromAsking) {
   }
 }
 
+// Many cards are as free as each other, and only some of them are looked at first.
+TEST(Preemptors, AVictimIsFoundOnAnyOfManyCards) {
+  for (const int low_card : {0, 11, 23}) {
+    Sharing w(60s, 1024 * GiB, 24);
+    LeaseId low;
+    for (int card = 0; card < 24; ++card) {
+      const LeaseId id = add(w, {20 * GiB, card, 0, card == low_card ? batch : interactive});
+      if (card == low_card) low = id;
+    }
+    const LeaseId waiter = add(w, {20 * GiB, any, 0, interactive});
+    w.live(30s);
+    EXPECT_EQ(w.states(low, waiter), "paused active") << "card " << low_card;
+  }
+}
+
 TEST(Preemptors, SlicesGoOnWhateverWaitsForAnotherCard) {
   Sharing w(20s, 128 * GiB, 2);
   const auto all = add(w, {{14 * GiB, 1}, {14 * GiB, 1}});

@@ -35,9 +35,13 @@ static bool take_slice(Step& step, const NextSlice& slice);
 static void count_service(Step& step);
 
 SliceWaiter slice_waiter(const Step& step, const Lease& waiter, const std::vector<std::string>& barred) {
-  SliceWaiter its{waiter.id, devices_with_victims(step.state, waiter.tier)};
-  if (devices_wanted(waiter) > 1)
-    for (const Device* device : devices_for(step.state, waiter)) its.devices.insert(device->reading.uuid);
+  const std::set<std::string>& with_victims = devices_with_victims(step.state, waiter.tier);
+  const bool is_bound = waiter.waits_in_place() || !waiter.wanted_devices.empty();
+  SliceWaiter its{waiter.id, is_bound ? std::set<std::string>() : with_victims};
+  if (is_bound || devices_wanted(waiter) > 1)
+    for (const Device* device : devices_for(step.state, waiter))
+      if (devices_wanted(waiter) > 1 || with_victims.contains(device->reading.uuid))
+        its.devices.insert(device->reading.uuid);
   std::erase_if(its.devices, [&](const std::string& uuid) {
     const Device& device = step.state.devices.by_uuid.at(uuid);
     return !may_use(waiter, uuid) || !may_grant_on(step.state, device, step.rules, step.now) ||

@@ -30,6 +30,7 @@ bool within(Bytes bytes, Bytes most) { return bytes >= Bytes{} && bytes <= most;
 
 }  // namespace
 
+static void look_for_others(Step& step, const Snapshot& fact, const std::map<std::string_view, int>& seen);
 static void read_device(Step& step, const DeviceReading& reading, Time began, bool twice);
 static std::string implausible(const Step& step, const Device& device, const DeviceReading& reading);
 static Bytes arrived(const Step& step, const Device& device, const DeviceReading& reading);
@@ -67,8 +68,16 @@ Result<LeaseId> on(Step& step, const Snapshot& fact) {
   std::map<std::string_view, int> seen;
   for (const DeviceReading& reading : fact.devices) ++seen[reading.uuid];
   for (const DeviceReading& reading : fact.devices) read_device(step, reading, fact.began, seen[reading.uuid] > 1);
+  if (!fact.partial) look_for_others(step, fact, seen);
+  verify_yielding(step, fact.began);
+  note_relapses(step, std::exchange(step.relapsing, {}));
+  return LeaseId{};
+}
+
+// Devices that the driver does not list, and devices that are new or another part of a card than before.
+static void look_for_others(Step& step, const Snapshot& fact, const std::map<std::string_view, int>& seen) {
   for (auto& [uuid, device] : step.state.devices.by_uuid) {
-    if (seen.contains(uuid) || fact.partial) continue;
+    if (seen.contains(uuid)) continue;
     if (!fact.unnamed.empty()) device.problem = "the driver does not tell which card is which: " + fact.unnamed;
     else if (const DeviceReading* card = unread_card(device, fact.devices)) device.problem = card->problem;
     else miss_device(step, device, fact.lost);
@@ -81,9 +90,6 @@ Result<LeaseId> on(Step& step, const Snapshot& fact) {
     for (const DeviceReading& reading : fact.devices) step.state.devices.snapshot_problem = reading.problem;
     if (!fact.lost.empty()) step.state.devices.snapshot_problem = fact.lost;
   }
-  verify_yielding(step, fact.began);
-  note_relapses(step, std::exchange(step.relapsing, {}));
-  return LeaseId{};
 }
 
 // -------------------------------------------------------------------------------- one device

@@ -52,6 +52,7 @@ struct Row {
 const Row rows[] = {
     {"has a parking", [](auto& bug, const Four& w) { bug.lease(w.active).parking.emplace(); }},
     {"in the index of paused leases", [](auto& bug, const Four& w) { bug.away().erase(w.paused); }},
+    {"in the index of pausing leases", [](auto& bug, const Four& w) { bug.state.pauses.pausing.insert(w.paused); }},
     {"in the queue", [](auto& bug, const Four& w) { bug.queue().erase(w.first); }},
     {"queue: length", [](auto& bug, const Four& w) { bug.queue().erase(w.first); }},
     {"queue: lease at that place", [](auto& bug, const Four& w) { bug.lease(w.first).priority = -50; }},

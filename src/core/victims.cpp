@@ -2,6 +2,7 @@
 #include "core/victims.h"
 
 #include "base/mutants.h"
+#include "core/other_devices.h"
 #include "core/slices.h"
 #include "state/cover.h"
 #include "state/end_estimate.h"
@@ -155,25 +156,29 @@ bool among_its_devices(const State& state, const Lease& lease, const Device& dev
     if (room->device == uuid) return may_use(lease, uuid);
     left -= may_use(lease, room->device);
   }
-  return false;
+  // Not among the freest: a lease of its tier leaves for a guarantee or a time slice.
+  const auto yielding = std::span(device.might_yield).first(static_cast<std::size_t>(lease.tier) + 1);
+  return std::ranges::any_of(yielding, [](const auto& its) { return its.leases > 0; }) && may_use(lease, uuid);
 }
 
 }  // namespace
 
-std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
+static std::vector<const Device*> known_of(const State& state, const std::vector<std::string>& uuids) {
   std::vector<const Device*> devices;
-  const auto add = [&](const std::string& uuid) {
-    const auto device = state.devices.by_uuid.find(uuid);
-    if (device != state.devices.by_uuid.end()) devices.push_back(&device->second);
-  };
-  if (lease.waits_in_place() || !lease.wanted_devices.empty()) {
-    for (const std::string& uuid : lease.waits_in_place() ? lease.devices : lease.wanted_devices) add(uuid);
-  } else {
-    const std::size_t most = tried_for(lease);
-    for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && devices.size() < most;
-         ++room)
-      if (may_use(lease, room->device)) add(room->device);
-  }
+  for (const std::string& uuid : uuids)
+    if (const auto at = state.devices.by_uuid.find(uuid); at != state.devices.by_uuid.end())
+      devices.push_back(&at->second);
+  return devices;
+}
+
+std::vector<const Device*> devices_for(const State& state, const Lease& lease) {
+  if (lease.waits_in_place()) return known_of(state, lease.devices);
+  if (!lease.wanted_devices.empty()) return known_of(state, lease.wanted_devices);
+  std::vector<const Device*> devices;
+  const std::size_t most = tried_for(lease);
+  for (auto room = state.devices.by_free.rbegin(); room != state.devices.by_free.rend() && devices.size() < most;
+       ++room)
+    if (may_use(lease, room->device)) devices.push_back(&state.devices.by_uuid.at(room->device));
   return devices;
 }
 
@@ -289,20 +294,25 @@ VictimPlan put_together(const State& state, const Rules& rules, const Preemption
 
 VictimPlan plan_among(const State& state, const Rules& rules, const PreemptionQuery& query, Time now) {
   std::vector<OnDevice> plans;
-  const std::vector<const Device*> devices = devices_for(state, query.lease);
+  const std::vector<const Device*> devices =
+      query.on.empty() ? devices_for(state, query.lease) : known_of(state, query.on);
   const std::size_t count =
       query.lease.waits_in_place() ? devices.size() : static_cast<std::size_t>(query.lease.device_count);
   std::size_t found = 0, leases = 0;
-  for (const Device* device : devices) {
-    if (found >= count && leases >= leases_looked_at) break;
-    if (!may_grant_on(state, *device, rules, now) || !query.may_be_on(device->reading.uuid)) continue;
+  const auto look_at = [&](const Device* device) {
+    if (found >= count && leases >= leases_looked_at) return;
+    if (!may_grant_on(state, *device, rules, now)) return;
     plans.push_back(best_on(state, rules, query, *device, now));
     const PreemptionPlan* preemption = plan_on(state, device->reading.uuid);
     plans.back().others = preemption != nullptr && !preemption->has(query.lease.id) &&
                           !may_displace(state, query.lease, query.cause(), *preemption);
     found += plans.back().found && !plans.back().others;
     leases += device->leases.size();
-  }
+  };
+  std::ranges::for_each(devices, look_at);
+  OtherDevices others;
+  if (found < count) others = other_devices_for(state, rules, query, devices, tried_for(query.lease), now);
+  std::ranges::for_each(others.devices, look_at);
   std::stable_sort(plans.begin(), plans.end(), [](const OnDevice& a, const OnDevice& b) {
     if (a.found != b.found) return a.found;
     if (a.others != b.others) return b.others;
@@ -314,7 +324,9 @@ VictimPlan plan_among(const State& state, const Rules& rules, const PreemptionQu
     room.no_victims.known = plans.size();
     return room;
   }
-  return put_together(state, rules, query, plans, count, now);
+  VictimPlan room = put_together(state, rules, query, plans, count, now);
+  room.again = std::min(room.again, others.again);
+  return room;
 }
 
 // Without one of the victims that take most of it, there may be a set that host memory takes.

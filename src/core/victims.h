@@ -27,7 +27,7 @@ struct PreemptionQuery {
   bool reclaims = false;  // leases count too that are reclaimable for this waiter
   // true: leases count too that become eligible a little later (resuming, or ineligible for a while)
   bool patient = false;
-  std::vector<std::string> on{};  // uuids of the only devices; empty: any that it may use
+  std::vector<std::string> on{};      // uuids of the only devices; empty: any that it may use
   std::vector<LeaseId> spared{};  // leases that are no victims: host memory does not take them
 
   Cause cause() const { return preemption_request ? Cause::request : by_quota ? Cause::quota : Cause::tier; }
@@ -35,7 +35,6 @@ struct PreemptionQuery {
   bool by_request(const Lease& other) const {
     return preemption_request && (preemption_request->any_user || preemption_request->uid == other.uid);
   }
-  bool may_be_on(const std::string& device) const;
   // True if the other lease may be a victim for this one at all: by the request, or by tier.
   bool reaches(const Lease& other) const;
 };

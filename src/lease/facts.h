@@ -302,7 +302,7 @@ struct Snapshot {
   std::string unnamed = {};
   std::string lost = {};
   HostMemory host = {};
-  bool partial = false;  // of a projection: the other devices are as they were
+  bool partial = false;  // of a projection: the other devices are as they were, and no device is new
 };
 
 // No snapshot could be taken, or one is late. Nothing is known of any device until the next one.

@@ -103,6 +103,7 @@ void forget_device(State& state, const std::string& uuid) {
   if (indexed.room) state.devices.by_free.erase(*indexed.room);
   if (indexed.age) state.devices.ages.erase({*indexed.age, uuid});
   if (indexed.capacity) state.devices.capacities.erase({*indexed.capacity, uuid});
+  state.devices.with_paused_above.erase(uuid);
   state.devices.by_uuid.erase(at);
 }
 
@@ -133,10 +134,25 @@ void reindex(State& state, const Rules& rules, Time now) {
   state.devices.moved.clear();
 }
 
+// True if leases there could be paused for a paused lease, or are leaving.
+static bool has_paused_above(const State& state, const Device& device) {
+  if (device.parked == 0) return false;
+  bool any = false;
+  Tier paused = Tier::spot, others = Tier::critical;
+  for (const LeaseId id : device.leases) {
+    const Lease& lease = *find(state, id);
+    if (lease.state == LeaseState::paused) paused = std::max(paused, lease.tier);
+    else if (lease.reserves() && !lease.parked()) any = true, others = std::min(others, lease.tier);
+  }
+  return any && (others <= paused || device.pausing > 0);
+}
+
 void reindex(State& state, Device& device, const Rules& rules, Time now) {
   const std::string& uuid = device.reading.uuid;
   Device::Indexed& indexed = device.indexed;
   indexed.moved = false;
+  if (has_paused_above(state, device)) state.devices.with_paused_above.insert(uuid);
+  else state.devices.with_paused_above.erase(uuid);
   std::optional<DeviceFree> room;
   std::optional<Time> age;
   if (is_known(state, device, rules, now)) {

@@ -71,7 +71,7 @@ struct Device {
   Bytes unleased;                      // Σ of the listed processes without a lease here
   std::map<LeaseId, StrayUse> strays;  // of leases that were not here at the last plausible reading (over_limit.h)
   Bytes unlisted;  // used bytes that are of no listed process, not kept by the driver and not `arrived`
-  // The leases that reserve here and on which others may have a claim, by tier (state/methods.h).
+  // The leases here that might be victims, by tier (state/methods.h).
   struct Claimable {
     int leases = 0;
     Bytes charged;
@@ -112,6 +112,8 @@ struct Devices {
   std::vector<std::string> opened;  // uuids of devices with more free memory than when all waiters were last looked at
   std::optional<std::pair<Bytes, Duration>> indexed_under;     // headroom and max_age that the indices rest on
   std::array<std::set<std::string>, tier_count> with_victims;  // uuids of devices with possible victims, by their tier
+  // Uuids of devices with a paused lease beside leases with memory of its tier or a lower one, as of the last step.
+  std::set<std::string> with_paused_above;
   Time snapshot_began;                                         // of the newest snapshot
   std::string snapshot_problem;  // why the last attempt at a snapshot failed; "" if it succeeded
 };

@@ -46,6 +46,8 @@ void enter(State& state, const Lease& lease, int sign) {
   state.preemption.stale |= sign < 0 && lease.parking->host_bytes > Bytes{};  // others may fit in there now
   if (sign > 0) state.pauses.away.insert(lease.id);
   else state.pauses.away.erase(lease.id);
+  if (sign > 0 && lease.state == LeaseState::pausing) state.pauses.pausing.insert(lease.id);
+  else state.pauses.pausing.erase(lease.id);
 }
 
 }  // namespace sublet::core

@@ -95,6 +95,7 @@ void drop_lease(State& state, LeaseId id) {
   if (!lease->second.ended()) retire_lease(state, lease->second);
   if (state.queue.contains(id)) state.queue.erase(id);
   state.pauses.away.erase(id);
+  state.pauses.pausing.erase(id);
   state.pauses.verifying.erase(id);
   state.preemption.reclaimable.erase(id);
   state.preemption.requested.erase(id);  // the number of one that was refused is given again
@@ -159,7 +160,7 @@ static void include_on_device(State& state, Device& device, const Lease& lease, 
   if (lease.state == LeaseState::pausing) device.pausing += sign;
   if (lease.state == LeaseState::pausing) device.residues_to_come += sign * lease.parking->residue;
   if (lease.parked()) device.parked += sign, device.residues += sign * lease.parking->residue;
-  if (lease.reserves() && core::might_yield(lease)) {
+  if (core::might_yield(lease)) {
     const auto tier = static_cast<std::size_t>(lease.tier);
     Device::Claimable& claimable = device.might_yield[tier];
     claimable.leases += sign;

@@ -252,9 +252,9 @@ namespace {
 Bytes to_settle(const State& state, std::optional<std::uint32_t> uid) {
   Bytes bytes;
   if (state.host.unsettled <= Bytes{}) return bytes;
-  for (const LeaseId id : state.pauses.away) {
+  for (const LeaseId id : state.pauses.pausing) {
     const Lease& lease = *find(state, id);
-    const auto moving = lease.state == LeaseState::pausing ? move_of(state, id) : std::nullopt;
+    const auto moving = move_of(state, id);
     if (!moving || lease.parking->measured || is_stuck(state, id) || (uid && lease.uid != *uid)) continue;
     const Bytes stays = stays_parked(state, lease, lease.parking->method, lease.parking->host_bytes);
     bytes += lease.parking->host_bytes - std::min(std::max(stays, moving->bytes), lease.parking->host_bytes);
@@ -423,6 +423,7 @@ bool may_register(const Lease& lease) {
 }
 
 bool might_yield(const Lease& lease) {
+  if (!lease.reserves() || lease.parked()) return false;
   if (lease.tier == Tier::spot) return true;
   return lease.pausable != Pausable::no && (has_program(lease) || lease.cooperation);
 }

@@ -106,8 +106,8 @@ Bytes ledger_left_for(const State& state, const Rules& rules, std::uint32_t uid,
 // The bytes that the ledger is expected to hold for a lease once it is parked, out of the bytes that it enters.
 Bytes stays_parked(const State& state, const Lease& lease, PauseMethod method, Bytes enters);
 
-// True if any cause could make the lease a victim. Constant while the lease keeps its owner and its program's
-// registration.
+// True if any cause could make the lease a victim. Constant while the lease keeps its owner, its program's registration
+// and its memory.
 bool might_yield(const Lease& lease);
 
 inline unsigned bit_of(PauseMethod method) { return 1U << static_cast<unsigned>(method); }

@@ -19,7 +19,8 @@ namespace sublet::core {
 struct State;
 
 struct Pauses {
-  std::set<LeaseId> away;  // with Lease::parking
+  std::set<LeaseId> away;     // with Lease::parking
+  std::set<LeaseId> pausing;  // of these, the leases in the state `pausing`
   // Pausing leases whose method reports the bytes freed, and that only wait for a measurement.
   std::set<LeaseId> verifying;
   std::set<LeaseId> relapsing;       // paused leases that held more than their residue in the newest snapshot

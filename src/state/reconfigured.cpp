@@ -23,8 +23,9 @@ std::string reading_conflict(const State& state, const DeviceReading& reading, c
       if (other.reading.unified && uuid != reading.uuid && !other.lost)
         return "it uses the memory of the machine, which is already that of " + other.reading.id();
   if (reading.slice >= 0) return {};
-  for (const auto& [uuid, slice] : state.devices.by_uuid) {
-    if (!is_slice(uuid)) continue;
+  const auto& all = state.devices.by_uuid;
+  for (auto at = all.lower_bound(slice_prefix); at != all.end() && is_slice(at->first); ++at) {
+    const Device& slice = at->second;
     const std::string& card = slice.reading.parent;
     const bool its = card.empty() ? !slice.leases.empty() : card == reading.uuid;
     if (its && !is_given_up(slice, rules, now))

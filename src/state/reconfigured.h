@@ -19,7 +19,8 @@ inline constexpr std::string_view in_mig_mode = "the card is in MIG mode, and on
 inline constexpr std::string_view not_listed = "the driver no longer lists it";
 
 // The driver begins the uuids of MIG slices so.
-inline bool is_slice(std::string_view uuid) { return uuid.starts_with("MIG-"); }
+inline constexpr char slice_prefix[] = "MIG-";
+inline bool is_slice(std::string_view uuid) { return uuid.starts_with(slice_prefix); }
 // The device for whose sake this one is out of service: itself, or the card of the slice; null: it is in service.
 const std::string* closed_by(const State& state, std::string_view uuid);
 // Why this reading contradicts what is known of other devices; "" if it does not. A device with the memory of the

@@ -62,6 +62,8 @@ void Validation::check_lease(const Lease& lease) {
   expect(name, "has a parking", lease.parking.has_value(), moves || lease.parked());
   expect(name, "has an attempt", attempt_of(state_, lease.id) != nullptr, moves);
   expect(name, "in the index of paused leases", state_.pauses.away.contains(lease.id), lease.parking.has_value());
+  expect(name, "in the index of pausing leases", state_.pauses.pausing.contains(lease.id),
+         lease.state == LeaseState::pausing);
   expect(name, "in the queue", state_.queue.contains(lease.id), lease.queues() || lease.waits_in_place());
   if (state_.pauses.verifying.contains(lease.id))
     expect(name, "pausing while its pause is verified", lease.state == LeaseState::pausing, true);
@@ -98,7 +100,7 @@ void Validation::check_device(const Device& device) {
     if (lease->state == LeaseState::pausing) sum.residues_to_come += lease->parking->residue;
     sum.parked += lease->parked();
     if (lease->parked()) sum.residues += lease->parking->residue;
-    if (lease->reserves() && might_yield(*lease)) {
+    if (might_yield(*lease)) {
       Device::Claimable& of_tier = sum.might_yield[static_cast<std::size_t>(lease->tier)];
       ++of_tier.leases;
       of_tier.charged += charged;
