@@ -13,10 +13,14 @@
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <time.h>
 
 enum { SECONDS_TO_WAIT = 5 };
 /* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
 static struct sockaddr_un daemon_place;
+
+/* The process that has begun with the daemon. A forked child has the same pages, and must not take others. */
+static int32_t begun_pid;
 
 enum { NOT_BEGUN = 0, BEGUN = -1 }; /* else the pid of the process in which a thread begins */
 static int32_t beginning;
@@ -104,17 +108,19 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
   return size;
 }
 
-/* -> the result of the answer; SUBLET_CREDIT_UNKNOWN without an answer. The caller closes the files. */
+enum { NO_ANSWER = 1000, NO_DAEMON = 1001 };
+
+/* -> the result of the answer, or why there is none. The caller closes the files. */
 static uint32_t ask(const struct sockaddr_un* place, const struct sublet_credit_question* question,
                     struct files* files) {
   struct sublet_credit_answer answer = {0};
   const int socket = connect_daemon(place);
-  if (socket < 0) return SUBLET_CREDIT_UNKNOWN;
+  if (socket < 0) return NO_DAEMON;
   long size = sublet_kernel(SYS_sendto, socket, (long)question, sizeof *question, MSG_NOSIGNAL, 0, 0);
   if (size == (long)sizeof *question) size = receive(socket, &answer, files);
   sublet_kernel(SYS_close, socket, 0, 0, 0, 0, 0);
   if (size != (long)sizeof answer || answer.size != sizeof answer || answer.abi != SUBLET_CREDIT_ABI)
-    return SUBLET_CREDIT_UNKNOWN;
+    return NO_ANSWER;
   return answer.result;
 }
 
@@ -130,18 +136,27 @@ static void* map_page(int file, long size, int protection) {
   return mapped < 0 && mapped > -4096 ? NULL : (void*)mapped;
 }
 
-static void begin(void) {
-  struct sockaddr_un place = {0};
+/* Asks for pages and gives them to `take`. 0: there are none. */
+static int ask_for_pages(const struct sockaddr_un* place,
+                         int (*take)(const struct sublet_limit_page*, struct sublet_use_page*)) {
   struct files files = {0, {-1, -1}};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_BEGIN, 0, 0};
-  if (!find_daemon(&place)) return;
-  if (ask(&place, &question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
+  int taken = 0;
+  if (ask(place, &question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
     struct sublet_limit_page* limit = map_page(files.file[0], sizeof *limit, PROT_READ);
     struct sublet_use_page* use = map_page(files.file[1], sizeof *use, PROT_READ | PROT_WRITE);
-    daemon_place = place;
-    if (limit == NULL || use == NULL || !sublet_adopt(limit, use)) daemon_place.sun_path[0] = '\0';
+    taken = limit != NULL && use != NULL && take(limit, use);
+    if (!taken && limit != NULL) sublet_kernel(SYS_munmap, (long)limit, sizeof *limit, 0, 0, 0, 0);
+    if (!taken && use != NULL) sublet_kernel(SYS_munmap, (long)use, sizeof *use, 0, 0, 0, 0);
   }
   close_files(&files);
+  return taken;
+}
+
+static void begin(int32_t self) {
+  if (!find_daemon(&daemon_place)) return;
+  begun_pid = self;
+  if (!ask_for_pages(&daemon_place, sublet_adopt)) daemon_place.sun_path[0] = '\0';
 }
 
 /* No thread goes on before the process has its limits. A child that was forked meanwhile begins for itself. */
@@ -156,16 +171,53 @@ void sublet_begin_limit(void) {
     }
     if (__atomic_compare_exchange_n(&beginning, &now, self, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) break;
   }
-  if (!sublet_is_limited()) begin();
+  if (!sublet_is_limited()) begin(self);
   __atomic_store_n(&beginning, BEGUN, __ATOMIC_RELEASE);
 }
 
+/* A daemon that starts again is back within some seconds. A daemon that did not come back is not waited for again. */
+static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
+  enum { TRIES_IN_A_SECOND = 20 };
+  static uint32_t is_gone;
+  const struct timespec pause = {0, 1000000000 / TRIES_IN_A_SECOND};
+  const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE, account,
+                                                  needed};
+  uint32_t result = NO_DAEMON;
+  for (int tries = 0; tries < SECONDS_TO_WAIT * TRIES_IN_A_SECOND; ++tries) {
+    struct files files = {0, {-1, -1}};
+    result = ask(&daemon_place, &question, &files);
+    close_files(&files);
+    if (result != NO_DAEMON || __atomic_load_n(&is_gone, __ATOMIC_RELAXED)) break;
+    sublet_kernel(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+  }
+  __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);
+  return result;
+}
+
+/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. */
+static uint32_t times_begun;
+static void begin_again(uint32_t before) {
+  static uint32_t is_busy;
+  uint32_t no = 0;
+  while (!__atomic_compare_exchange_n(&is_busy, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+    sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
+    no = 0;
+  }
+  if (__atomic_load_n(&times_begun, __ATOMIC_ACQUIRE) == before) {
+    ask_for_pages(&daemon_place, sublet_move);
+    __atomic_fetch_add(&times_begun, 1, __ATOMIC_RELEASE);
+  }
+  __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE);
+}
+
+/* A daemon that has started again does not know our pages: we begin again with it, and ask once more. */
 int sublet_ask_for_credit(int account, uint64_t needed) {
   if (account < 0 || daemon_place.sun_path[0] == '\0') return 0;
-  struct files files = {0, {-1, -1}};
-  const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE,
-                                                  (uint32_t)account, needed};
-  const uint32_t result = ask(&daemon_place, &question, &files);
-  close_files(&files);
+  const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
+  uint32_t result = ask_for_more((uint32_t)account, needed);
+  if (result == SUBLET_CREDIT_UNKNOWN && begun_pid == (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0)) {
+    begin_again(before);
+    result = ask_for_more((uint32_t)account, needed);
+  }
   return result == SUBLET_CREDIT_GRANTED;
 }

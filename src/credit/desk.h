@@ -7,6 +7,7 @@
 #include "credit/pages.h"
 
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace sublet::credit {
@@ -18,27 +19,47 @@ class Desk {
   // The pages of a process that begins. A process that has executed another program begins again: it gets new pages,
   // and keeps its credit. Its earlier program has no memory any more, which the readings of the card prove or refute.
   Result<const Pages*> begin(ProcessRef process);
-  // Whether the process has `needed` bytes of credit now. Unused credit of others is taken for it.
+  // The process has its pages: their files are closed.
+  void close_files(ProcessRef process);
+  // A process of an earlier daemon: its credit on each device. It has pages that nobody can write any more, and keeps
+  // all of its credit until it begins again.
+  void restore(ProcessRef process, const std::vector<Bytes>& credits);
+  // Whether the process may have `needed` bytes of credit. Unused credit of others is taken for it. Its page shows the
+  // credit once it is published, so that the caller can store the credit before.
+  bool ask(ProcessRef process, std::size_t device, std::uint64_t needed);
+  void publish(ProcessRef process);
+  // Both at once.
   bool more(ProcessRef process, std::size_t device, std::uint64_t needed);
-  bool knows(ProcessRef process) const { return processes_.contains(process); }
+  // Whether the process has pages of this desk.
+  bool knows(ProcessRef process) const;
+  std::vector<Bytes> credits(ProcessRef process) const;  // on each device
 
   // The process has ended; the card shows nothing of it any more.
   void end(ProcessRef process);
   void forget(ProcessRef process);
 
-  // The limit of the lease on a device has changed. Credit that nobody uses is taken back if it is too much.
+  // The limit of the lease on a device has changed. Credit that nobody uses is taken back if it is too much; call it
+  // again for what is in use now.
   void resize(std::size_t device, Bytes limit);
+  // The lease has ended: each process keeps what it has charged, and gets no more.
+  void retire();
+  // Bytes that a context takes, for processes that begin from now on.
+  void set_context(std::size_t device, Bytes context) { devices_[device].context = context; }
 
   // Tells each process what the others have charged. The daemon calls it after each reading.
   void tell_others();
 
   // Bytes that all processes have charged, those of ended processes as far as they had credit.
   Bytes charged(std::size_t device) const;
+  // The same of one process; all of its credit where it has no pages here.
+  Bytes charged_by(ProcessRef process, std::size_t device) const;
   const Ledger& ledger(std::size_t device) const { return ledgers_[device]; }
+  const std::vector<DeviceLimit>& devices() const { return devices_; }
 
  private:
   struct Process {
-    Pages pages;
+    std::optional<Pages> pages{};
+    std::vector<Bytes> promised{};  // by device: what it was told that it may have, until that is published
     bool ended = false;
   };
   std::map<ProcessRef, Bytes> charges(std::size_t device) const;

@@ -23,7 +23,15 @@ class Side {
  public:
   explicit Side(const Pages& pages)
       : limit_(map<const sublet_limit_page>(pages.limit_file(), PROT_READ)),
-        use_(map<sublet_use_page>(pages.use_file(), PROT_READ | PROT_WRITE)) {}
+        use_(map<sublet_use_page>(pages.use_file(), PROT_READ | PROT_WRITE)) {
+    take(0);
+  }
+
+  // Takes the pages, with bytes that it has charged already.
+  void take(std::uint64_t charged) {
+    use_->device[0].charged = charged;
+    std::atomic_ref<std::uint32_t>(use_->size).store(sizeof *use_);
+  }
 
   bool charge(std::uint64_t bytes) {
     auto& charged = use_->device[0].charged;
@@ -155,6 +163,56 @@ TEST(Desk, ASmallerLeaseTakesUnusedCreditBack) {
   EXPECT_EQ(side.credit(), count(70 * MiB)) << "used credit stays";
   desk.resize(0, 200 * MiB);
   EXPECT_TRUE(desk.more(one, 0, count(200 * MiB)));
+}
+
+TEST(Desk, CreditIsSeenOnceItIsPublished) {
+  Desk desk(one_device(100 * MiB));
+  Side first(**desk.begin(one)), second(**desk.begin(two));
+  EXPECT_TRUE(desk.ask(one, 0, count(60 * MiB)));
+  EXPECT_EQ(first.credit(), 0U);
+  EXPECT_GE(desk.credits(one).at(0), 60 * MiB);
+  EXPECT_FALSE(desk.ask(two, 0, count(50 * MiB))) << "the other was told that it has 60";
+  EXPECT_TRUE(desk.ask(two, 0, count(40 * MiB)));
+  EXPECT_EQ(first.credit(), 0U) << "a recall shows nothing that is not published";
+  desk.publish(one);
+  desk.publish(two);
+  EXPECT_EQ(first.credit(), count(60 * MiB));
+  EXPECT_EQ(second.credit(), count(40 * MiB));
+  EXPECT_TRUE(desk.more(two, 0, count(70 * MiB))) << "nothing was charged by the first";
+  ASSERT_TRUE(desk.ask(one, 0, count(30 * MiB)));
+  Side again(**desk.begin(one));
+  EXPECT_EQ(again.credit(), first.credit()) << "new pages show no more than the earlier ones";
+}
+
+// A daemon knows from its store what an earlier daemon gave.
+TEST(Desk, AProcessOfAnEarlierDaemonKeepsItsCreditUntilItBeginsAgain) {
+  Desk desk(one_device(100 * MiB));
+  desk.restore(one, {70 * MiB});
+  EXPECT_FALSE(desk.knows(one));
+  EXPECT_EQ(desk.charged_by(one, 0), 70 * MiB) << "its pages cannot be read";
+  Side second(**desk.begin(two));
+  EXPECT_FALSE(desk.more(two, 0, count(31 * MiB)));
+  EXPECT_TRUE(desk.more(two, 0, count(30 * MiB)));
+  EXPECT_FALSE(desk.more(one, 0, count(1 * MiB))) << "it has no pages here";
+  const auto pages = desk.begin(one);
+  ASSERT_TRUE(pages);
+  EXPECT_EQ((*pages)->credit(0), 70 * MiB);
+  EXPECT_FALSE(desk.more(two, 0, count(40 * MiB))) << "it may still charge on its earlier pages";
+  Side first(**pages);
+  first.take(count(50 * MiB));
+  EXPECT_TRUE(desk.more(two, 0, count(50 * MiB)));
+  EXPECT_EQ(first.credit(), count(50 * MiB));
+  desk.end(two), desk.forget(two);
+  EXPECT_TRUE(desk.more(one, 0, count(100 * MiB)));
+}
+
+TEST(Desk, CreditsThatWereReadAgainAreThoseOfThePages) {
+  Desk desk(one_device(100 * MiB));
+  Side first(**desk.begin(one));
+  ASSERT_TRUE(desk.ask(one, 0, count(60 * MiB)));
+  desk.restore(one, {20 * MiB});
+  EXPECT_EQ(first.credit(), count(20 * MiB));
+  EXPECT_EQ(desk.ledger(0).given(), 20 * MiB);
 }
 
 // A hostile process writes anything into its use page: it harms itself alone, and never gets more than the limit.

@@ -39,6 +39,9 @@ class Ledger {
   // charged, as its page says; a process that is not in it has charged nothing.
   Answer ask(ProcessRef process, Bytes needed, const std::map<ProcessRef, Bytes>& charged);
 
+  // The process has this credit, as an earlier daemon gave it.
+  void restore(ProcessRef process, Bytes credit) { holders_[process] = {.credit = credit}; }
+
   // The process charges no more than `credit` from now on.
   void confirm(const Recall& recall);
 

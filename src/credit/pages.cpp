@@ -17,6 +17,7 @@ namespace {
 constexpr int seal_future_write = 0x0010;
 
 using Word = std::atomic_ref<std::uint64_t>;
+using Half = std::atomic_ref<std::uint32_t>;
 
 Word word(const std::uint64_t& field) { return Word(const_cast<std::uint64_t&>(field)); }
 
@@ -90,7 +91,13 @@ void Pages::set_others(std::size_t device, Bytes others) {
   word(limit_->device[device].others).store(static_cast<std::uint64_t>(others.count));
 }
 
+Bytes Pages::credit(std::size_t device) const {
+  return {static_cast<std::int64_t>(word(limit_->device[device].credit).load())};
+}
+
+// The process writes `size` after the bytes that it brings along.
 Bytes Pages::charged(std::size_t device, Bytes most) const {
+  if (Half(use_->size).load() != sizeof *use_) return most;
   const auto said = word(use_->device[device].charged).load();
   return said > static_cast<std::uint64_t>(most.count) ? most : Bytes{static_cast<std::int64_t>(said)};
 }

@@ -35,10 +35,14 @@ class Pages {
   int limit_file() const { return limit_file_.get(); }
   int use_file() const { return use_file_.get(); }
 
+  void close_files() { limit_file_.reset(), use_file_.reset(); }  // the pages stay mapped
+
   void set_limit(std::size_t device, Bytes limit);
   void set_credit(std::size_t device, Bytes credit);
   void set_others(std::size_t device, Bytes others);
-  // As the process says: in 0 … `most`.
+  Bytes credit(std::size_t device) const;
+  // As the process says: in 0 … `most`. Before the process has taken its pages: `most`, because its earlier pages may
+  // have as much.
   Bytes charged(std::size_t device, Bytes most) const;
 
  private:

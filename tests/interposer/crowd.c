@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that allocate and free at random near the limit: crowd THREADS [pools | recall]. Prints how many results
+/* Threads that allocate and free at random near the limit: crowd THREADS [pools | recall | daemon]. With `daemon`, the
+ * limit is that of the daemon that SUBLET_CREDIT names. Prints how many results
  * were wrong, what was charged at most and at the end, and how many calls were refused. */
 #include "wire/limit.h"
 
@@ -99,13 +100,15 @@ static long recall(void) {
 int main(int count, char** words) {
   const int threads = count > 1 ? atoi(words[1]) : 1;
   const int recalls = count > 2 && strcmp(words[2], "recall") == 0;
-  if (count > 2 && !recalls) kinds = 3;
+  const int of_daemon = count > 2 && strcmp(words[2], "daemon") == 0;
+  if (count > 2 && !recalls && !of_daemon) kinds = 3;
   working = threads;
   struct sublet_limit_device* device = &page.device[0];
   device->limit = device->credit = 512 * mib;
   device->context = 100 * mib;
   /* The driver tells the number of the card only after cuInit, and no context is there yet. */
-  if (cuInit(0) != 0 || cuDeviceGetUuid_v2(device->uuid, 0) != 0 || sublet_cuda_adopt(&page) != 0) return 1;
+  if (cuInit(0) != 0 || cuDeviceGetUuid_v2(device->uuid, 0) != 0) return 1;
+  if (!of_daemon && sublet_cuda_adopt(&page) != 0) return 1;
   if (cuDevicePrimaryCtxRetain(&context, 0) != 0) return 1;
   pthread_t ids[64];
   pthread_barrier_init(&start, NULL, (unsigned)threads);

@@ -4,13 +4,15 @@ more, whatever ends or closes meanwhile.
 """
 import ctypes
 import json
+import os
 import socket
 import subprocess
 
 import pytest
 
 from tests.interposer.limited import LimitPage, UsePage
-from tests.support.credit import ANSWER, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program, page_file
+from tests.support.credit import (ANSWER, BEGIN, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program,
+                                  page_file)
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
 from tests.support.sublet import BUILD
 
@@ -220,6 +222,55 @@ def test_a_daemon_that_comes_back_is_asked_again(place):
     assert program.ask("take 5") == [0, 10], "its credit is still its own"
     place.daemon.listen()
     assert program.ask("take 10") == [0, 20]
+
+
+def test_a_daemon_that_forgot_the_pages_gets_new_ones_with_the_account(place):
+    program = place.begin()
+    assert program.ask("take 100") == [0, 100]
+    before = program.ask("files")
+    for taken in (200, 220):
+        old = place.daemon.processes.pop(program.process.pid)
+        assert program.ask(f"take {taken - 100 if taken == 200 else 20}") == [0, taken]
+        new = place.daemon.processes[program.process.pid]
+        assert new is not old and new.charged() == CONTEXT + taken * 2 * MIB == place.used()
+        assert old.charged() >= 1 << 63, "the earlier account is closed"
+    assert place.daemon.questions.count(BEGIN) == 3
+    assert program.ask("free 50") == [0, 170] and new.charged() == place.used()
+    assert program.ask("files") == before
+    # A child has the pages of its parent, and must not take others in its place.
+    del place.daemon.processes[program.process.pid]
+    assert program.ask("fork") == [0, 170] and new.charged() == place.used()
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT
+
+
+def test_pages_of_other_devices_are_not_taken_in_place_of_the_first(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    old = place.daemon.processes.pop(program.process.pid)
+    place.daemon.uuid = bytes(16)
+    assert program.ask("take 10") == [OUT_OF_MEMORY, 10] and program.ask("free 5") == [0, 5]
+    assert old.charged() == place.used()
+
+
+def test_threads_lose_no_byte_while_the_pages_change(place):
+    crowd = compile_c(place.folder / "crowd", "-I", SOURCES.parents[1] / "src", SOURCES / "crowd.c",
+                      DRIVER / "libcuda.so.1")
+    variables = {"SUBLET_CREDIT": place.folder / "credit", "SIMGPU_DIR": place.folder / "simgpu"}
+    rightly, pages = place.daemon.answer, []
+
+    def answer(asking, pid, kind, needed):
+        if len(place.daemon.questions) % 50 == 0 and pid in place.daemon.processes:
+            old = place.daemon.processes.pop(pid)
+            os.close(old.limit_file), os.close(old.use_file)
+            pages.append(old)
+        rightly(asking, pid, kind, needed)
+
+    place.daemon.answer = answer
+    program = Program([crowd, 8, "daemon"], environment(LIBRARY, **variables))
+    said = dict(line.split() for line in program.process.stdout)
+    assert program.end() == 0
+    assert said["wrong"] == "0" and said["left"] == str(CONTEXT) and int(said["most"]) <= LIMIT
+    assert len(pages) > 5, "the pages have changed"
 
 
 def test_forks_before_and_after_the_beginning(place):

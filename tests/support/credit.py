@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 
 from tests.interposer.limited import MIB, LimitPage, UsePage
@@ -155,5 +156,26 @@ class Program:
         self.process.stdout.close()
 
 
+_ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+    asking.connect(sys.argv[1])
+    asking.send(bytes.fromhex(sys.argv[2]))
+    answer, files, _, _ = socket.recv_fds(asking, 4096, 8)
+    print(answer.hex(), len(files))
+"""
+
+
+def question(path, kind, user=None, needed=MIB, **variables):
+    """Asks a daemon in a process of its own, and returns the result; None without an answer."""
+    message = QUESTION.pack(QUESTION.size, 1, kind, 0, needed).hex()
+    done = subprocess.run([sys.executable, "-c", _ASK, str(path), message], env={**os.environ, **variables}, user=user,
+                          check=True, capture_output=True, text=True)
+    answer, files = done.stdout.split() if len(done.stdout.split()) == 2 else ("", done.stdout.strip())
+    result = ANSWER.unpack(bytes.fromhex(answer))[2] if answer else None
+    assert int(files) == (2 if (kind, result) == (BEGIN, GRANTED) else 0)
+    return result
+
+
 __all__ = ["ANSWER", "BEGIN", "GRANTED", "MIB", "MORE", "REFUSED", "UNKNOWN", "CreditDaemon", "DaemonOfOurs", "Program",
-           "page_file"]
+           "page_file", "question"]
