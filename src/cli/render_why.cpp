@@ -113,6 +113,13 @@ std::string idle_rule(const json& lease) {
   return text.empty() ? "" : fmt::format(" Idle rule: {}{}.", text, problem.empty() ? "" : "; " + visible(problem));
 }
 
+// " The interposer refuses allocations beyond it (2 processes)."; "" without the interposer.
+std::string interposer_limit(const json& lease) {
+  const auto count = number_at(member(lease, "interposer"), "processes").value_or(0);
+  if (count == 0) return {};
+  return fmt::format(" The interposer refuses allocations beyond it ({} process{}).", count, count == 1 ? "" : "es");
+}
+
 std::string holding(const json& lease, const json& queue, const Look& look) {
   const std::string size = size_at_most(lease, "vram_bytes"), where = devices_of(lease, look);
   const std::string time = time_held(lease, look);
@@ -124,6 +131,7 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
           : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
+  out += interposer_limit(lease);
   if (const std::string stray = stray_phrase(lease, look); !stray.empty()) out += fmt::format(" It {}.", stray);
   if (flag_at(member(lease, "owner"), "keeper_killed"))
     out += fmt::format(" Its keeper (pid {}) was killed: its exit status stays unknown.",

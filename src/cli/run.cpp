@@ -55,6 +55,13 @@ Status preload_interposer() {
   return {};
 }
 
+// The program asks this daemon for its limit. A daemon without a socket gives none.
+void name_credit_socket(const json& status) {
+  const std::string socket = text_at(member(status, "daemon"), "credit_socket");
+  if (socket.empty()) ::unsetenv("SUBLET_CREDIT");
+  else ::setenv("SUBLET_CREDIT", socket.c_str(), 1);
+}
+
 class Run {
  public:
   Run(const Common& common, const RunFlags& flags, client::Client client)
@@ -94,6 +101,7 @@ int Run::go() {
   const auto body = client::parse(*reply);
   if (!body) return our_code(fail(common_, body.error()));
   status_ = *body;
+  if (flags_.interposer) name_credit_socket(status_);
   Look look = look_for(common_);
   learn_devices(status_, look);
   Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);

@@ -72,7 +72,7 @@ void add_run_flags(Command command, RunFlags& flags) {
   command.flag("--indices", flags.indices,
                "Name the devices by index in CUDA_VISIBLE_DEVICES, for a program that cannot read a UUID");
   command.flag("--interposer", flags.interposer,
-               "Preload libsublet-cuda.so, which counts the program's calls of the CUDA driver");
+               "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
   command.flag("--keep-running", flags.keep_running,
                "Let the program run on if sublet run is killed by SIGKILL; by default the daemon ends it then");
   command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");

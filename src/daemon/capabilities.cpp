@@ -2,7 +2,9 @@
 #include "daemon/capabilities.h"
 
 #include "daemon/wiring.h"
+#include "base/log.h"
 #include "http/compatible_service.h"
+#include "limit/limits.h"
 #include "maintenance/maintenance.h"
 #include "tenants/tenants.h"
 
@@ -23,6 +25,8 @@ struct CapabilitySet::Made {
   std::unique_ptr<meter::Meter> meter;
   std::unique_ptr<maintenance::Maintenance> maintenance;
   std::unique_ptr<tenants::Tenants> tenants;
+  std::unique_ptr<limit::Limits> limits;
+  std::string credit_socket;
 };
 
 namespace {
@@ -112,6 +116,11 @@ Status make_maintenance(const Parts& parts, Made& made) {
 
 Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.tenants, parts.engine); }
 
+Status make_limits(const Parts& parts, Made& made) {
+  made.credit_socket = parts.places.credit_socket;
+  return keep(parts, made.limits, parts.io, parts.engine);
+}
+
 bool always(const Config&) { return true; }
 
 // In this order the engine tells them of decisions. A line uses those above it.
@@ -128,6 +137,7 @@ constexpr Line table[]{
     {[](const Config& config) { return !config.stacks.http.text.empty(); }, make_one_slot},
     {always, make_idle},
     {always, make_follow},
+    {always, make_limits},
     {always, make_maintenance},
     {always, make_events},
     {[](const Config& config) { return config.meter.enabled; }, make_meter},
@@ -160,9 +170,15 @@ http::Capabilities CapabilitySet::shown() const {
           .tenants = made_->tenants.get()};
 }
 
-Status CapabilitySet::start() { return made_->compatible_server ? made_->compatible_server->start() : Status(); }
+Status CapabilitySet::start() {
+  // Programs run without a limit then, as they do without the interposer.
+  if (const Status started = made_->limits->start(made_->credit_socket); !started)
+    log::error("the interposer limits nothing: {}", started.error().detail);
+  return made_->compatible_server ? made_->compatible_server->start() : Status();
+}
 
 void CapabilitySet::stop() {
+  if (made_->limits) made_->limits->stop();
   if (made_->meter) made_->meter->stop();
 }
 

@@ -55,6 +55,7 @@ engine::Options engine_options(const Config& config, const Places& places, const
   options.config_file = places.config_file;
   options.tcp = config::address_text(config.api.tcp);
   options.program_env = places.program_env;
+  options.credit_socket = places.credit_socket;
   options.gpu_names = config.gpu.names.word;
   options.unified_headroom = config.device.unified_headroom;
   options.agents = config.api.agents.names;

@@ -26,6 +26,7 @@ struct Options {
   std::string gpu_names = "uuid";                  // gpu.names
   Bytes unified_headroom = 4 * GiB;                // device.unified_headroom
   std::map<std::string, std::string> program_env;  // environment that programs need to see the simulated cards
+  std::string credit_socket = {};                  // for SUBLET_CREDIT of programs with the interposer; "": none
   Failpoints* failpoints = nullptr;                // outlives the engine; null: none
   int leases_per_user = 2000;                      // limit of leases that have not ended
   TenantRules tenants;                             // tenants that users may charge

@@ -301,6 +301,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   out.field("settling", lease.ended() && live && core::use_of(state, lease.id).settling);
   write_activity(out, lease, engine);
   out.key("idle").raw(engine.capabilities().lease_field("idle", lease));
+  out.key("interposer").raw(engine.capabilities().lease_field("interposer", lease));
   out.key("session").raw(engine.capabilities().lease_field("session", lease));
   write_resize(out, lease);
   out.key("queue");

@@ -255,6 +255,8 @@ Reply get_status(Call& call) {
                      {"pid", ::getpid()},
                      {"dir", options.dir.empty() ? json(nullptr) : json(options.dir)},
                      {"config", options.config_file.empty() ? json(nullptr) : json(options.config_file)},
+                     {"credit_socket",
+                      options.credit_socket.empty() ? json(nullptr) : json(options.credit_socket)},
                      {"tcp", options.tcp.empty() ? json(nullptr) : json(options.tcp)},
                      {"store", engine.store_problem().empty() ? "ok" : "failed: " + engine.store_problem()},
                      {"safe_mode", render_safe_mode(engine)},

@@ -10,8 +10,9 @@ from tests.support.preload import preloaded
 from tests.support.sublet import BUILD
 
 LOAD = ("simgpu-load", "--alloc", "64MiB", "--seconds", "0.3", "--seed", "7", "--verify", "--json")
-# The library asks these itself once, after cuInit, and helpers of the daemon may ask them too.
-ASKED = {"cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2"}
+# The library asks these itself, after cuInit and to charge memory. Helpers of the daemon may ask some of them too.
+ASKED = {"cuInit", "cuDriverGetVersion", "cuGetProcAddress", "cuGetProcAddress_v2", "cuCtxGetCurrent",
+         "cuCtxGetDevice", "cuDeviceGetUuid_v2", "cuDevicePrimaryCtxGetState"}
 
 
 def calls_of_cards(daemon):

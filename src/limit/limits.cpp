@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "limit/limits.h"
+
+#include "base/json_text.h"
+#include "base/log.h"
+#include "proc/pidfd.h"
+#include "state/format.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sublet::limit {
+namespace {
+
+// A question may wait for so long until the card shows that the bytes of an ended process are gone. The library waits
+// longer.
+constexpr Duration most_wait = std::chrono::seconds(3);
+// Beyond these, a process is not limited, and a question is refused.
+constexpr std::size_t most_members = 1024, most_processes = 8192, most_questions = 2048;
+
+void answer(const Asked& asked, sublet_credit_result result, const credit::Pages* pages = nullptr) {
+  // A caller that has left gets no answer.
+  (void)credit::answer(asked.connection.get(), result, pages);
+}
+
+bool is_limited(const core::Lease* lease) { return lease != nullptr && lease->reserves() && !lease->devices.empty(); }
+
+}  // namespace
+
+Limits::Limits(boost::asio::io_context& io, engine::Engine& engine)
+    : engine_(engine),
+      questions_(io, engine.programs().root(), [this](Asked asked) { on_question(std::move(asked)); }),
+      rows_(engine, "", [this](ProcessRef process) { return row_of(process); }),
+      context_rows_(engine, "", [this](const std::string& uuid) {
+        return to_row(StoredContext{uuid, contexts_[uuid].driver(), contexts_[uuid].bytes()});
+      }) {}
+
+Status Limits::start(const std::string& path) { return questions_.start(path); }
+
+// -------------------------------------------------------------------------------- rows
+
+store::CapabilityRow Limits::row_of(ProcessRef process) const {
+  StoredCredit stored{process, {}, engine_.options().boot_id, {}};
+  const auto known = processes_.find(process);
+  if (known == processes_.end()) return to_row(stored);
+  const LeaseLimit& limit = limits_.at(stored.lease = known->second.lease);
+  const auto credits = limit.desk.credits(process);
+  for (std::size_t device = 0; device < credits.size(); ++device) stored.each[limit.devices[device]] = credits[device];
+  return to_row(stored);
+}
+
+std::set<ProcessRef> Limits::store_changes(LeaseLimit& limit, const std::function<void()>& change) {
+  std::map<ProcessRef, std::vector<Bytes>> before;
+  for (const ProcessRef process : limit.members) before[process] = limit.desk.credits(process);
+  change();
+  std::set<ProcessRef> changed;
+  for (const auto& [process, credits] : before)
+    if (limit.desk.credits(process) != credits) changed.insert(process);
+  for (const ProcessRef process : changed) rows_.store(process);
+  return changed;
+}
+
+void Limits::loaded(const store::Loaded& rows, Time now) {
+  rows_.clear(), context_rows_.clear(), stale_.clear();
+  std::map<ProcessRef, StoredCredit> credits;
+  for (const store::CapabilityRow& row : rows.rows) {
+    if (row.kind == credit_kind) {
+      const auto stored = from_row(row);
+      if (stored) credits[stored->process] = *stored;
+      else log::error("{}", stored.error().detail);
+    } else if (row.kind == context_kind) {
+      const auto stored = context_from_row(row);
+      if (!stored) log::error("{}", stored.error().detail);
+      else contexts_[stored->uuid].set(stored->bytes, stored->driver);
+    }
+  }
+  // After a failure of the store: the pages of processes stay, and get what is stored.
+  std::vector<LeaseId> over;
+  for (auto& [id, limit] : limits_) {
+    refuse_all(limit);
+    const core::Lease* lease = core::find(engine_.state(), id);
+    if (!is_limited(lease)) {
+      over.push_back(id);
+      continue;
+    }
+    for (const ProcessRef process : limit.members) {
+      if (!credits.contains(process)) limit.desk.restore(process, {});
+      if (processes_.at(process).ended) limit.desk.end(process);
+    }
+  }
+  for (const LeaseId id : over) drop(id);
+  for (const auto& [process, stored] : credits) restore(stored);
+  for (auto& [id, limit] : limits_) {
+    resize(limit, core::find(engine_.state(), id)->vram);
+    see_ends(limit, now);
+  }
+}
+
+void Limits::restore(const StoredCredit& stored) {
+  const core::Lease* lease = core::find(engine_.state(), stored.lease);
+  LeaseLimit* limit = is_limited(lease) && stored.boot_id == engine_.options().boot_id ? limit_of(*lease) : nullptr;
+  if (limit == nullptr) {
+    stale_.insert(stored.process);
+    return;
+  }
+  std::vector<Bytes> credits;
+  for (const std::string& uuid : limit->devices) {
+    const auto each = stored.each.find(uuid);
+    credits.push_back(each == stored.each.end() ? Bytes{} : each->second);
+  }
+  limit->desk.restore(stored.process, credits);
+  limit->members.insert(stored.process);
+  const auto [process, is_new] = processes_.try_emplace(stored.process);
+  process->second.lease = stored.lease;
+  if (process->second.ended) limit->desk.end(stored.process);
+  if (!is_new) return;
+  auto pidfd = proc::open_pidfd(engine_.programs().root(), stored.process);
+  if (pidfd) process->second.pidfd = std::move(*pidfd);
+}
+
+// -------------------------------------------------------------------------------- membership
+
+// A process belongs to the lease around it, by the kernel's word on the sender. Once it belongs to a lease, it stays
+// there for as long as the lease lives.
+const core::Lease* Limits::lease_for(const proc::Peer& sender) const {
+  const core::State& state = engine_.state();
+  if (const auto known = processes_.find(sender.process); known != processes_.end()) {
+    const core::Lease* lease = core::find(state, known->second.lease);
+    if (is_limited(lease) && !known->second.ended) return lease;
+  }
+  const machine::Programs& programs = engine_.programs();
+  // Without a pidfd from the kernel, another process may have got the pid: at least it has the same user.
+  if (!sender.exact) {
+    const auto now = programs.root().read(sender.pid);
+    if (!now || now->ref != sender.process || now->uid != sender.uid) return nullptr;
+  }
+  const core::Lease* lease = core::find(state, programs.lease_around(sender.pid, true));
+  // While it lives, nobody else has its pid.
+  return is_limited(lease) && !proc::is_dead(sender.pidfd.get()) ? lease : nullptr;
+}
+
+Limits::LeaseLimit* Limits::limit_of(const core::Lease& lease) {
+  if (const auto known = limits_.find(lease.id); known != limits_.end()) return &known->second;
+  std::vector<credit::DeviceLimit> devices;
+  std::vector<std::string> uuids;
+  for (const std::string& uuid : lease.devices) {
+    const auto bytes = uuid_bytes(uuid);
+    if (!bytes || devices.size() == SUBLET_LIMIT_DEVICES) continue;
+    devices.push_back({.uuid = *bytes, .limit = lease.vram, .context = contexts_[uuid].bytes()});
+    uuids.push_back(uuid);
+  }
+  if (devices.empty()) return nullptr;
+  LeaseLimit limit{.lease = lease.id, .desk = credit::Desk(std::move(devices)), .devices = std::move(uuids)};
+  return &limits_.emplace(lease.id, std::move(limit)).first->second;
+}
+
+void Limits::begin(Asked& asked) {
+  proc::Peer& sender = asked.question.sender;
+  const core::Lease* lease = lease_for(sender);
+  LeaseLimit* limit = lease != nullptr ? limit_of(*lease) : nullptr;
+  const auto known = processes_.find(sender.process);
+  const bool is_new = known == processes_.end();
+  if (limit == nullptr || (!is_new && known->second.lease != lease->id)) return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  if (is_new && (limit->members.size() >= most_members || processes_.size() >= most_processes)) {
+    log::warn({.lease = lease->id}, "process {} has no limit: {} processes have one", sender.pid, processes_.size());
+    return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  }
+  const auto pages = limit->desk.begin(sender.process);
+  if (!pages) {
+    log::error({.lease = lease->id}, "process {} has no limit: {}", sender.pid, pages.error().detail);
+    return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  }
+  answer(asked, SUBLET_CREDIT_GRANTED, *pages);
+  limit->desk.close_files(sender.process);
+  limit->members.insert(sender.process);
+  Process& process = processes_[sender.process];
+  process.lease = lease->id;
+  process.pidfd = std::move(sender.pidfd);
+  process.last.assign(limit->devices.size(), std::nullopt);
+  process.given.clear();
+  if (is_new)
+    for (const auto& device : limit->desk.devices()) process.given.push_back(device.context);
+}
+
+void Limits::on_question(Asked asked) {
+  const engine::Engine::Transaction transaction(engine_);
+  if (asked.question.kind == SUBLET_CREDIT_BEGIN) return begin(asked);
+  const ProcessRef sender = asked.question.sender.process;
+  const auto process = processes_.find(sender);
+  if (process == processes_.end()) return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  LeaseLimit& limit = limits_.at(process->second.lease);
+  if (!limit.desk.knows(sender)) return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  if (limit.waiting.size() >= most_questions) return answer(asked, SUBLET_CREDIT_REFUSED);
+  const Time now = engine_.now();
+  limit.waiting.push_back({std::move(asked), now + most_wait});
+  answer_waiting(limit, now);
+}
+
+// -------------------------------------------------------------------------------- credit
+
+// Credit is stored before a process gets it, so that no later daemon gives it to another. Questions that come meanwhile
+// wait, and are answered together.
+void Limits::answer_waiting(LeaseLimit& limit, Time now) {
+  if (!finish_round(limit) || limit.waiting.empty()) return;
+  see_ends(limit, now);
+  const bool may_store = static_cast<bool>(engine_.commits().may_decide());
+  std::vector<Waiting> rest;
+  const auto changed = store_changes(limit, [&] {
+    for (Waiting& waiting : std::exchange(limit.waiting, {})) {
+      const credit::Question& question = waiting.asked.question;
+      const bool may = may_store && limit.desk.ask(question.sender.process, question.device, question.needed);
+      if (may) limit.granted.push_back(std::move(waiting.asked));
+      else rest.push_back(std::move(waiting));
+    }
+  });
+  if (!limit.granted.empty()) limit.being_stored = changed;
+  const bool may_wait = may_store && !rest.empty() && waits_for_card(limit);
+  for (Waiting& waiting : rest) {
+    if (may_wait && now < waiting.until) limit.waiting.push_back(std::move(waiting));
+    else answer(waiting.asked, SUBLET_CREDIT_REFUSED);
+  }
+  if (!limit.waiting.empty()) engine_.observer().take_snapshot();
+  if (limit.being_stored.empty()) finish_round(limit);
+}
+
+// False: the credits of the round are not durable yet.
+bool Limits::finish_round(LeaseLimit& limit) {
+  for (const ProcessRef process : limit.being_stored)
+    if (!rows_.is_durable(process)) return false;
+  for (const ProcessRef process : std::exchange(limit.being_stored, {})) limit.desk.publish(process);
+  for (const Asked& asked : std::exchange(limit.granted, {})) {
+    limit.desk.publish(asked.question.sender.process);
+    answer(asked, SUBLET_CREDIT_GRANTED);
+  }
+  return true;
+}
+
+void Limits::refuse_all(LeaseLimit& limit) {
+  for (const Waiting& waiting : std::exchange(limit.waiting, {})) answer(waiting.asked, SUBLET_CREDIT_REFUSED);
+  for (const Asked& asked : std::exchange(limit.granted, {})) answer(asked, SUBLET_CREDIT_REFUSED);
+  limit.being_stored.clear();
+}
+
+// Whether an ended process of the lease has credit that the next reading may give back.
+bool Limits::waits_for_card(const LeaseLimit& limit) const {
+  const auto has_ended = [&](ProcessRef process) { return processes_.at(process).ended.has_value(); };
+  return std::ranges::any_of(limit.members, has_ended);
+}
+
+void Limits::resize(LeaseLimit& limit, Bytes size) {
+  (void)store_changes(limit, [&] {
+    for (std::size_t device = 0; device < limit.devices.size(); ++device) limit.desk.resize(device, size);
+  });
+}
+
+void Limits::happened(const core::Plan& plan, Time) {
+  for (const core::Lease& lease : plan.changed) {
+    const auto known = limits_.find(lease.id);
+    if (known == limits_.end()) continue;
+    if (!is_limited(&lease)) drop(lease.id);
+    else if (known->second.desk.ledger(0).limit() != lease.vram) resize(known->second, lease.vram);
+  }
+}
+
+// The lease has ended. Its processes may live on, and keep what they have.
+void Limits::drop(LeaseId lease) {
+  LeaseLimit& limit = limits_.at(lease);
+  refuse_all(limit);
+  limit.desk.retire();
+  for (const ProcessRef process : limit.members) {
+    const auto credits = limit.desk.credits(process);
+    if (std::ranges::any_of(credits, [](Bytes bytes) { return bytes > Bytes{}; })) rows_.store(process);
+    processes_.erase(process);
+  }
+  limits_.erase(lease);
+}
+
+// -------------------------------------------------------------------------------- ends and readings
+
+void Limits::see_ends(LeaseLimit& limit, Time now) {
+  for (const ProcessRef ref : limit.members) {
+    Process& process = processes_.at(ref);
+    const bool lives = process.pidfd ? !proc::is_dead(process.pidfd.get()) : engine_.programs().lives(ref);
+    if (process.ended || lives) continue;
+    process.ended = now;
+    process.pidfd.reset();
+    limit.desk.end(ref);
+  }
+}
+
+// A reading of each device that began after its end does not list it.
+bool Limits::is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) const {
+  return std::ranges::all_of(limit.devices, [&](const std::string& uuid) {
+    const core::Device* device = core::find_device(engine_.state(), uuid);
+    if (device == nullptr || !device->read_at || *device->read_at <= ended || !device->problem.empty() || device->lost)
+      return false;
+    return std::ranges::none_of(device->reading.processes,
+                                [&](const core::ProcessUse& use) { return use.process == process; });
+  });
+}
+
+void Limits::forget_ended(LeaseLimit& limit) {
+  const auto members = limit.members;
+  (void)store_changes(limit, [&] {
+    for (const ProcessRef ref : members) {
+      const Process& process = processes_.at(ref);
+      if (process.ended && is_gone(limit, ref, *process.ended)) limit.desk.forget(ref);
+    }
+  });
+  std::erase_if(limit.members, [&](ProcessRef ref) {
+    const auto process = processes_.find(ref);
+    if (!process->second.ended || !is_gone(limit, ref, *process->second.ended)) return false;
+    processes_.erase(process);
+    return true;
+  });
+}
+
+void Limits::learn(LeaseLimit& limit) {
+  for (std::size_t at = 0; at < limit.devices.size(); ++at) {
+    const std::string& uuid = limit.devices[at];
+    const core::Device* device = core::find_device(engine_.state(), uuid);
+    if (device == nullptr || !device->problem.empty()) continue;
+    ContextSize& context = contexts_[uuid];
+    context.check_driver(engine_.machine().probe->driver_version());
+    for (const core::ProcessUse& use : device->reading.processes) {
+      const auto known = processes_.find(use.process);
+      if (!use.used || known == processes_.end() || known->second.lease != limit.lease || known->second.given.empty())
+        continue;
+      const Sight sight{limit.desk.charged_by(use.process, at), *use.used};
+      const auto size = context.learn(known->second.last[at], sight, known->second.given[at]);
+      if (!size) continue;
+      log::info("a context takes {} on {}", format_size(*size), device->reading.id());
+      context_rows_.store(uuid);
+      for (auto& [id, other] : limits_)
+        for (std::size_t i = 0; i < other.devices.size(); ++i)
+          if (other.devices[i] == uuid) other.desk.set_context(i, *size);
+    }
+  }
+}
+
+void Limits::measured(Time now) {
+  for (auto& [id, limit] : limits_) {
+    see_ends(limit, now);
+    forget_ended(limit);
+    learn(limit);
+    if (limit.desk.ledger(0).excess() > Bytes{}) resize(limit, limit.desk.ledger(0).limit());
+    limit.desk.tell_others();
+    answer_waiting(limit, now);
+  }
+}
+
+Time Limits::due(Time now) {
+  (void)rows_.due(now), (void)context_rows_.due(now);
+  for (const ProcessRef process : std::exchange(stale_, {})) rows_.store(process);
+  Time next = Time::never();
+  for (auto& [id, limit] : limits_) {
+    answer_waiting(limit, now);
+    for (const Waiting& waiting : limit.waiting) next = std::min(next, waiting.until);
+  }
+  return next;
+}
+
+// -------------------------------------------------------------------------------- shown
+
+std::string Limits::lease_field(std::string_view name, const core::Lease& lease) const {
+  const auto known = name == "interposer" ? limits_.find(lease.id) : limits_.end();
+  if (known == limits_.end()) return {};
+  const LeaseLimit& limit = known->second;
+  const auto lives = [&](ProcessRef process) { return !processes_.at(process).ended; };
+  const auto count = std::ranges::count_if(limit.members, lives);
+  if (count == 0) return {};
+  JsonText out;
+  out.begin_object().field("processes", count).key("devices").begin_array();
+  for (std::size_t device = 0; device < limit.devices.size(); ++device)
+    out.begin_object()
+        .field("uuid", limit.devices[device])
+        .field("limit_bytes", limit.desk.ledger(device).limit().count)
+        .field("credit_bytes", limit.desk.ledger(device).given().count)
+        .field("charged_bytes", limit.desk.charged(device).count)
+        .end_object();
+  return out.end_array().end_object().take();
+}
+
+}  // namespace sublet::limit

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capability limit: the processes of a lease that run behind the interposer share the size of the lease by credit
+// (records 0061 and 0070). This part decides which process belongs to which lease, stores each credit before a process
+// gets it, and gives the credit of an ended process back once the card shows that its bytes are gone. Belongs to the
+// loop thread.
+#pragma once
+
+#include "credit/desk.h"
+#include "engine/capability.h"
+#include "engine/engine.h"
+#include "engine/records.h"
+#include "limit/context_size.h"
+#include "limit/questions.h"
+#include "limit/rows.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace sublet::limit {
+
+class Limits final : public engine::Capability {
+ public:
+  // Keeps references. Call Capabilities::add() with it.
+  Limits(boost::asio::io_context& io, engine::Engine& engine);
+
+  Status start(const std::string& path);  // after the engine's start; the socket of the questions
+  void stop() { questions_.stop(); }
+
+  // --- Capability ---
+  void loaded(const store::Loaded& rows, Time now) override;
+  void happened(const core::Plan& plan, Time now) override;
+  void measured(Time now) override;
+  Time due(Time now) override;
+  // "interposer": the limits in force; none while no process of the lease has one.
+  std::string lease_field(std::string_view name, const core::Lease& lease) const override;
+
+ private:
+  struct Waiting {
+    Asked asked;
+    Time until;  // is answered at the latest then
+  };
+  struct LeaseLimit {
+    LeaseId lease;
+    credit::Desk desk;
+    std::vector<std::string> devices;   // uuids, in the order of the desk
+    std::set<ProcessRef> members{};
+    std::vector<Waiting> waiting{};       // questions
+    std::vector<Asked> granted{};         // questions whose credit is being stored
+    std::set<ProcessRef> being_stored{};  // processes whose credit was changed for these
+  };
+  struct Process {
+    LeaseId lease;
+    Fd pidfd;
+    std::optional<Time> ended{};  // when its end was seen
+    std::vector<std::optional<Sight>> last{};  // by device
+    std::vector<Bytes> given{};                // by device: charged for a context; empty: not known
+  };
+
+  void on_question(Asked asked);
+  void begin(Asked& asked);
+  const core::Lease* lease_for(const proc::Peer& sender) const;
+  const core::Lease* lease_of(const proc::Peer& sender) const;
+  LeaseLimit* limit_of(const core::Lease& lease);
+  void restore(const StoredCredit& stored);
+  // Runs `change`, and stores the credits that it has changed. Returns their processes.
+  std::set<ProcessRef> store_changes(LeaseLimit& limit, const std::function<void()>& change);
+  store::CapabilityRow row_of(ProcessRef process) const;
+
+  void answer_waiting(LeaseLimit& limit, Time now);
+  bool finish_round(LeaseLimit& limit);
+  bool waits_for_card(const LeaseLimit& limit) const;
+  void refuse_all(LeaseLimit& limit);
+  void see_ends(LeaseLimit& limit, Time now);
+  void forget_ended(LeaseLimit& limit);
+  bool is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) const;
+  void learn(LeaseLimit& limit);
+  void resize(LeaseLimit& limit, Bytes size);
+  void drop(LeaseId lease);
+
+  engine::Engine& engine_;
+  Questions questions_;
+  std::map<LeaseId, LeaseLimit> limits_;
+  std::map<ProcessRef, Process> processes_;
+  std::map<std::string, ContextSize> contexts_;  // by uuid
+  engine::Records<ProcessRef> rows_;             // of credits
+  engine::Records<std::string> context_rows_;
+  std::set<ProcessRef> stale_;  // stored, and of no lease any more
+};
+
+}  // namespace sublet::limit

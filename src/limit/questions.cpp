@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "limit/questions.h"
+
+#include "base/log.h"
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace sublet::limit {
+namespace {
+
+namespace asio = boost::asio;
+
+// The library sends its question with the connection, so that only others let us wait.
+constexpr std::chrono::seconds most_wait{2};
+constexpr std::size_t most_waiting_of_user = 32, most_waiting = 512;
+constexpr std::chrono::milliseconds next_try{100};
+
+std::optional<std::uint32_t> uid_of(int connection) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+// Whether a connection waits for accept().
+bool is_ready(int listener) {
+  pollfd look{listener, POLLIN, 0};
+  return ::poll(&look, 1, 0) > 0;
+}
+
+}  // namespace
+
+class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
+ public:
+  Impl(asio::io_context& io, const proc::ProcRoot& root, std::function<void(Asked)> asked)
+      : io_(io), root_(root), asked_(std::move(asked)), listener_(io), retry_(io) {}
+
+  Status start(const std::string& path) {
+    auto listener = credit::listen(path);
+    if (!listener) return listener.error();
+    listener_.assign(listener->release());
+    wait();
+    return {};
+  }
+
+  void stop() {
+    stopped_ = true;
+    boost::system::error_code ignored;
+    listener_.close(ignored);
+    retry_.cancel();
+  }
+
+ private:
+  // A connection whose question has not come yet.
+  struct Waiting {
+    Waiting(asio::io_context& io, int file, std::uint32_t whose) : socket(io, file), timer(io), uid(whose) {}
+    asio::posix::stream_descriptor socket;
+    asio::steady_timer timer;
+    std::uint32_t uid;
+  };
+
+  void wait() {
+    listener_.async_wait(asio::posix::stream_descriptor::wait_read,
+                         [self = shared_from_this()](const boost::system::error_code& error) {
+                           if (!error && !self->stopped_) self->accept_all();
+                         });
+  }
+
+  void accept_all() {
+    for (;;) {
+      auto connection = credit::accept(listener_.native_handle());
+      if (connection) {
+        welcome(std::move(*connection));
+        continue;
+      }
+      if (!is_ready(listener_.native_handle())) return wait();
+      log::warn("cannot accept a question of the interposer: {}", connection.error().detail);
+      retry_.expires_after(next_try);
+      retry_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+        if (!error && !self->stopped_) self->wait();
+      });
+      return;
+    }
+  }
+
+  void welcome(Fd connection) {
+    if (take(connection)) return;
+    const auto uid = uid_of(connection.get());
+    if (!uid || waiting_ >= most_waiting) return;
+    auto& of_user = waiting_of_[*uid];
+    if (of_user.size() >= most_waiting_of_user) of_user.front()->socket.cancel();
+    const auto waiting = std::make_shared<Waiting>(io_, connection.release(), *uid);
+    ++waiting_;
+    of_user.push_back(waiting);
+    waiting->timer.expires_after(most_wait);
+    waiting->timer.async_wait([waiting](const boost::system::error_code& error) {
+      if (!error) waiting->socket.cancel();
+    });
+    waiting->socket.async_wait(asio::posix::stream_descriptor::wait_read,
+                               [self = shared_from_this(), waiting](const boost::system::error_code& error) {
+                                 waiting->timer.cancel();
+                                 self->leave(waiting);
+                                 Fd file(waiting->socket.release());
+                                 if (!error && !self->stopped_) (void)self->take(file);
+                               });
+  }
+
+  void leave(const std::shared_ptr<Waiting>& waiting) {
+    auto& of_user = waiting_of_.at(waiting->uid);
+    of_user.erase(std::ranges::find(of_user, waiting));
+    --waiting_;
+    if (of_user.empty()) waiting_of_.erase(waiting->uid);
+  }
+
+  // False: the question has not come yet.
+  bool take(Fd& connection) {
+    auto question = credit::receive(root_, connection.get());
+    if (!question && question.error().code == Code::Unavailable) return false;
+    if (question) asked_({std::move(*question), std::move(connection)});
+    else log::debug("a question of the interposer is not answered: {}", question.error().detail);
+    connection.reset();
+    return true;
+  }
+
+  asio::io_context& io_;
+  const proc::ProcRoot& root_;
+  const std::function<void(Asked)> asked_;
+  asio::posix::stream_descriptor listener_;
+  asio::steady_timer retry_;
+  std::size_t waiting_ = 0;
+  std::map<std::uint32_t, std::deque<std::shared_ptr<Waiting>>> waiting_of_;  // by uid, the oldest first
+  bool stopped_ = false;
+};
+
+Questions::Questions(asio::io_context& io, const proc::ProcRoot& root, std::function<void(Asked)> asked)
+    : impl_(std::make_shared<Impl>(io, root, std::move(asked))) {}
+
+Questions::~Questions() { impl_->stop(); }
+
+Status Questions::start(const std::string& path) { return impl_->start(path); }
+
+void Questions::stop() { impl_->stop(); }
+
+}  // namespace sublet::limit

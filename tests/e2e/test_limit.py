@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sublet run --interposer`: the processes of a lease share its size, and are refused beyond it at the allocation."""
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.credit import BEGIN, MORE, QUESTION, UNKNOWN, question
+from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c
+from tests.support.preload import preloaded
+from tests.support.sublet import MIB, ROOT, Daemon, lent, wait_until
+
+OOM = 2
+BLOCK, CONTEXT, LIMIT = 2 * MIB, 4 * MIB, 512 * MIB
+CARDS = "1x4GiB,context_bytes=4MiB"
+
+
+class Inside:
+    """Programs of taker.c in a lease of their own."""
+
+    def __init__(self, daemon, folder, *words, run=("run", "--vram", "512MiB", "--interposer")):
+        self.daemon = daemon
+        taker = folder / "taker"
+        if not taker.exists():
+            compile_c(taker, SOURCES / "taker.c", DRIVER / "libcuda.so.1")
+        env = daemon.env(ASAN_OPTIONS=preloaded(LIBRARY)["ASAN_OPTIONS"])
+        self.child = daemon.spawn("sublet", *run, *words, "--", sys.executable, ROOT / "tests/support/relay.py", taker,
+                                  stdin=subprocess.PIPE, stderr=None, env=env)
+        self.pids = []
+
+    def say(self, line):
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+
+    def read(self):
+        return [int(word) for word in self.child.stdout.readline().split()]
+
+    def ask(self, line):
+        self.say(line)
+        return self.read()
+
+    def start(self, count=1):
+        for _ in range(count):
+            pid, result, files = self.ask("start")
+            assert result == 0, f"it has not begun, with {files} files"
+            self.pids.append(pid)
+        return self
+
+    def lease(self):
+        [found] = [lease for lease in self.daemon.leases()
+                   if (lease["owner"] or {}).get("keeper_pid") == self.child.pid]
+        return self.daemon.get(f"/v1/leases/{found['id']}").body
+
+    def used(self):
+        """Bytes of its processes on the card, by the card's own word."""
+        return sum(use["bytes"] for process in self.daemon.cards()["processes"] if process["pid"] in self.pids
+                   for use in process["devices"])
+
+    def end(self):
+        self.child.stdin.close()
+        assert self.child.wait(60) == 0
+
+
+def learn_context(daemon, folder):
+    """The daemon learns the size of a context by the readings of one process."""
+    first = Inside(daemon, folder).start()
+    assert first.ask("0 take 10") == [0, 10]
+    wait_until(lambda: "a context takes 4.0 MiB on gpu0" in daemon.log(), "the size of a context is known")
+    first.end()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("limit")
+
+
+@pytest.fixture(scope="module")
+def one_daemon(folder):
+    daemon = Daemon(CARDS)
+    try:
+        daemon.start()
+        learn_context(daemon, folder)
+        yield daemon
+    finally:
+        daemon.close()
+
+
+@pytest.fixture
+def card(one_daemon):
+    with lent(one_daemon):
+        yield one_daemon
+
+
+def test_processes_of_a_lease_share_its_size_and_touch_no_neighbour(card, folder):
+    neighbour = Inside(card, folder).start()
+    assert neighbour.ask("0 take 200") == [0, 200]
+    inside = Inside(card, folder).start(3)
+    held = inside.ask("all take 1000")
+    assert held[::2] == [OOM] * 3
+    assert LIMIT - 32 * MIB < inside.used() <= LIMIT
+    assert inside.used() == sum(held[1::2]) * BLOCK + 3 * CONTEXT
+    assert neighbour.used() == 200 * BLOCK + CONTEXT
+    assert neighbour.ask("0 take 1000") == [OOM, (LIMIT - CONTEXT) // BLOCK], "the neighbour has all of its own"
+    # Each process sees the lease as its device.
+    assert inside.ask("0 info")[2] == LIMIT
+    # Unused credit of one process goes to another.
+    freed = inside.ask("0 free 1000")
+    assert freed == [0, 0]
+    assert inside.ask("1 take 1000")[0] == OOM and LIMIT - 2 * BLOCK < inside.used() <= LIMIT
+    inside.end(), neighbour.end()
+
+
+def test_show_and_why_tell_the_limit_in_force(card, folder):
+    bare = Inside(card, folder, run=("run", "--vram", "512MiB")).start()
+    assert bare.ask("0 take 300") == [0, 300] and bare.lease()["interposer"] is None
+    bare.end()
+    inside = Inside(card, folder).start(2)
+    assert inside.ask("0 take 100") == [0, 100]
+    limit = inside.lease()["interposer"]
+    [device] = limit["devices"]
+    assert limit["processes"] == 2 and device["limit_bytes"] == LIMIT
+    assert device["charged_bytes"] == 200 * MIB + 2 * CONTEXT <= device["credit_bytes"] <= LIMIT
+    assert "The interposer refuses allocations beyond it (2 processes)." in card.cli("why", inside.lease()["id"]).stdout
+    inside.end()
+
+
+def test_credit_of_a_killed_process_comes_back(card, folder):
+    inside = Inside(card, folder).start(2)
+    assert inside.ask("0 take 1000")[0] == OOM
+    assert inside.ask("1 take 1") == [OOM, 0]
+    assert inside.ask("0 kill") == [-9]
+    result, blocks = inside.ask("1 take 1000")
+    assert (result, blocks) == (OOM, (LIMIT - CONTEXT) // BLOCK) and inside.used() == LIMIT
+    assert inside.ask("1 free 10")[0] == 0
+    assert inside.start().ask("2 take 1000") == [OOM, 10 - CONTEXT // BLOCK]
+    inside.end()
+
+
+def test_the_limit_follows_the_size_of_the_lease(card, folder):
+    inside = Inside(card, folder).start()
+    id = inside.lease()["id"]
+    assert inside.ask("0 take 1000") == [OOM, 254]
+    card.cli("resize", id, "600MiB", check=0)
+    assert inside.ask("0 take 1000") == [OOM, 298] and inside.ask("0 info")[2] == 600 * MIB
+    assert inside.ask("0 free 250") == [0, 48]
+    wait_until(lambda: card.cli("resize", id, "256MiB").returncode == 0, "the freed bytes are measured")
+    assert inside.ask("0 take 1000") == [OOM, 126] and inside.ask("0 info")[2] == 256 * MIB
+    inside.end()
+
+
+def test_a_program_outside_of_any_lease_has_no_limit_and_gets_no_credit(card, folder):
+    inside = Inside(card, folder).start()
+    env = card.env(SUBLET_CREDIT=str(card.dir / "credit.sock"), SUBLET_LEASE=inside.lease()["id"], **preloaded(LIBRARY))
+    outside = card.spawn(folder / "taker", stdin=subprocess.PIPE, env=env)
+    assert outside.stdout.readline().split()[0] == "0"
+    outside.stdin.write("take 400\n")
+    outside.stdin.flush()
+    assert outside.stdout.readline().split() == ["0", "400"]
+    for kind in (BEGIN, MORE):
+        assert question(card.dir / "credit.sock", kind) == UNKNOWN
+    assert inside.lease()["interposer"]["processes"] == 1
+    outside.kill(), outside.wait()
+    inside.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users")
+def test_another_user_gets_no_credit_of_a_lease(card, folder):
+    inside = Inside(card, folder).start()
+    card.dir.chmod(0o711)
+    for kind in (BEGIN, MORE):
+        assert question(card.dir / "credit.sock", kind, user=54321, SUBLET_LEASE=inside.lease()["id"]) == UNKNOWN
+    card.dir.chmod(0o700)
+    assert inside.lease()["interposer"]["processes"] == 1
+    inside.end()
+
+
+def test_questions_of_another_version_and_odd_messages_get_no_answer(card):
+    path = card.dir / "credit.sock"
+    odd = [QUESTION.pack(QUESTION.size, 2, BEGIN, 0, 0), QUESTION.pack(8, 1, BEGIN, 0, 0), b"x",
+           QUESTION.pack(QUESTION.size, 1, 9, 0, 0), b"x" * 4000]
+    for message in odd:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.connect(str(path))
+            asking.send(message)
+            assert asking.recv(4096) == b"", message
+    # A caller that sends nothing does not hold up others.
+    silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(100)]
+    for one in silent:
+        one.connect(str(path))
+    assert question(path, BEGIN) == UNKNOWN
+    for one in silent:
+        one.close()
+
+
+def test_a_released_lease_gives_its_processes_no_more(card, folder):
+    lease = card.api().post("/v1/leases", {"vram_bytes": LIMIT, "ttl_seconds": 3600})
+    env = card.env(SUBLET_CREDIT=str(card.dir / "credit.sock"), **preloaded(LIBRARY))
+    program = card.spawn("sh", "-c", f"read line; exec {folder / 'taker'}", stdin=subprocess.PIPE, stderr=None, env=env)
+
+    def ask(line):
+        program.stdin.write(line + "\n")
+        program.stdin.flush()
+        return program.stdout.readline().split()
+
+    card.cli("attach", lease["id"], "--pid", program.pid, check=0)
+    assert ask("begin")[0] == "0"
+    assert ask("take 100") == ["0", "100"]
+    card.cli("release", lease["id"], check=0)
+    assert ask("take 100") == [str(OOM), "100"] and ask("free 10") == ["0", "90"] and ask("take 10") == ["0", "100"]
+    program.kill(), program.wait()
+
+
+# -------------------------------------------------------------------------------- restarts of the daemon
+
+@pytest.fixture
+def own(start_daemon, folder):
+    daemon = start_daemon(CARDS)
+    learn_context(daemon, folder)
+    return daemon
+
+
+def test_a_restarted_daemon_knows_the_credit_of_running_processes(own, folder):
+    inside = Inside(own, folder).start(2)
+    assert inside.ask("0 take 100") == [0, 100] and inside.ask("1 take 20") == [0, 20]
+    own.kill()
+    assert inside.ask("0 free 10") == [0, 90] and inside.ask("0 take 10") == [0, 100], "its credit is its own"
+    own.start()
+    # A new process gets what is surely left, before the others have asked.
+    inside.start()
+    assert inside.ask("2 take 1000")[0] == OOM and inside.used() <= LIMIT
+    # They ask again, and unused credit goes around as before.
+    held = inside.ask("all take 1000")
+    assert held[::2] == [OOM] * 3 and LIMIT - 32 * MIB < inside.used() <= LIMIT
+    [device] = inside.lease()["interposer"]["devices"]
+    assert device["charged_bytes"] == inside.used() <= device["credit_bytes"] <= LIMIT
+    assert inside.ask("all free 1000") == [0, 0] * 3
+    assert inside.ask("1 take 1000") == [OOM, (LIMIT - 3 * CONTEXT) // BLOCK]
+    inside.end()
+
+
+def test_a_daemon_that_is_killed_while_processes_race_gives_no_byte_twice(own, folder):
+    inside = Inside(own, folder).start(6)
+    for _ in range(4):
+        inside.say("all take 40")
+        own.restart()
+        inside.read()
+        assert inside.used() <= LIMIT
+        inside.ask("all free 25")
+    held = inside.ask("all take 1000")
+    assert held[::2] == [OOM] * 6 and LIMIT - 32 * MIB < inside.used() <= LIMIT
+    inside.end()
+
+
+def test_processes_that_end_while_the_daemon_is_away_give_their_credit_back(own, folder):
+    inside = Inside(own, folder).start(2)
+    assert inside.ask("0 take 1000")[0] == OOM
+    own.kill()
+    assert inside.ask("0 kill") == [-9]
+    own.start()
+    assert inside.ask("1 take 1000") == [OOM, (LIMIT - CONTEXT) // BLOCK]
+    inside.end()
+    lease = Inside(own, folder).start()
+    assert lease.ask("0 take 1000") == [OOM, (LIMIT - CONTEXT) // BLOCK], "a new lease begins anew"
+    lease.end()
+
+
+def test_without_a_daemon_a_program_keeps_its_credit_and_a_new_program_has_no_limit(own, folder):
+    inside = Inside(own, folder).start()
+    assert inside.ask("0 take 100") == [0, 100]
+    own.kill()
+    assert inside.ask("0 take 1000")[0] == OOM and inside.used() <= LIMIT
+    assert inside.start().ask("1 take 300") == [0, 300]
+    own.start()
+    inside.end()

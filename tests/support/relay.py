@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts programs inside a lease, and passes lines between them and the test. `start` starts another program, `N LINE`
+sends a line to the program with that number, `all LINE` to all before any of them answers, and `N kill` kills it.
+"""
+import os
+import signal
+import subprocess
+import sys
+
+
+class Relay:
+    def __init__(self, command):
+        self.command, self.programs = command, []
+
+    def start(self):
+        self.programs.append(subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return f"{self.programs[-1].pid} {self.programs[-1].stdout.readline()}"
+
+    @staticmethod
+    def say(program, line):
+        program.stdin.write(line + "\n")
+        program.stdin.flush()
+
+    def kill(self, program):
+        os.kill(program.pid, signal.SIGKILL)
+        return str(program.wait())
+
+    def act(self, line):
+        name, _, rest = line.partition(" ")
+        if name == "start":
+            return self.start()
+        if name == "all":
+            living = [program for program in self.programs if program.poll() is None]
+            for program in living:
+                self.say(program, rest)
+            return " ".join(program.stdout.readline().strip() for program in living)
+        program = self.programs[int(name)]
+        if rest == "kill":
+            return self.kill(program)
+        self.say(program, rest)
+        return program.stdout.readline()
+
+
+def main():
+    relay = Relay(sys.argv[1:])
+    for line in sys.stdin:
+        print(relay.act(line.strip()).strip(), flush=True)
+    for program in relay.programs:
+        program.stdin.close()
+        program.wait()
+
+
+if __name__ == "__main__":
+    main()
