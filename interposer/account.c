@@ -121,7 +121,7 @@ int sublet_cuda_use(struct sublet_use_page* out) {
   return 0;
 }
 
-static int find_account(const uint8_t* uuid) {
+int sublet_account_of_uuid(const uint8_t* uuid) {
   for (uint32_t i = 0; i < account_count; ++i) {
     int same = 1;
     for (int byte = 0; byte < 16; ++byte) same = same && uuids[i][byte] == uuid[byte];
@@ -139,7 +139,7 @@ int sublet_account_of(int device) {
   if (ask == NULL) ask = (int (*)(uint8_t*, int))sublet_real(HOOK_cuDeviceGetUuid);
   uint8_t uuid[16];
   if (ask == NULL || ask(uuid, device) != CUDA_SUCCESS) return NO_ACCOUNT;
-  const int account = find_account(uuid);
+  const int account = sublet_account_of_uuid(uuid);
   __atomic_store_n(&accounts[device], (uint8_t)(account + 2), __ATOMIC_RELAXED);
   return account;
 }

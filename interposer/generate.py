@@ -26,7 +26,8 @@ WRITTEN = tuple("""
     cuMemGetInfo cuMemGetInfo_v2 cuDeviceTotalMem cuDeviceTotalMem_v2
 """.split())  # hooks.c, memory.c, arrays.c, mapping.c, pools.c, contexts.c, sizes.c
 # The library's exports besides the driver's functions.
-OURS = ("dlsym", "dlvsym", "sublet_cuda_adopt", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use")
+OURS = ("dlsym", "dlvsym", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
+        "sublet_cuda_adopt", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use")
 
 
 def lines(path):

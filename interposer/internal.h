@@ -84,6 +84,13 @@ int sublet_is_known(const void* function);
 /* Notes why calls may pass by. Only the first reason is kept. */
 void sublet_note_uncovered(uint32_t reason, const char* name);
 
+/* --- nvml.c */
+
+/* Whether the library has a hook for this function of NVML. */
+int sublet_is_of_nvml(const char* name);
+/* The hook; NULL: NVML is not loaded, or lacks the function. */
+void* sublet_nvml_hook(const char* name);
+
 /* --- hooks.S and hooks.c */
 
 extern void* const sublet_hooks[HOOKS]; /* the exported functions, by number */

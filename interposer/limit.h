@@ -49,6 +49,8 @@ enum { NO_ACCOUNT = -1 };
 int sublet_is_limited(void);
 /* The account of a device of this process. */
 int sublet_account_of(int device);
+/* The account of a device by its uuid. */
+int sublet_account_of_uuid(const uint8_t* uuid);
 /* Charges before the driver is called. 0: over the limit, also after the daemon was asked for more and idle memory of
  * pools was given back. */
 int sublet_charge(int account, uint64_t bytes);
@@ -106,7 +108,8 @@ void sublet_look_at_pools(int account);
 
 /* --- channel.c */
 
-/* After the first cuInit that succeeded: takes the pages that the daemon has for this process, if there is a daemon. */
+/* After the first cuInit that succeeded, or at the first look at memory by NVML: takes the pages that the daemon has
+ * for this process, if there is a daemon. */
 void sublet_begin_limit(void);
 /* Asks for credit of `needed` bytes in all. 0: there is none. */
 int sublet_ask_for_credit(int account, uint64_t needed);

@@ -119,6 +119,16 @@ void* sublet_stub(int hook, const void* caller) {
   return sublet_real(hook); /* another thread may have loaded the driver meanwhile */
 }
 
+/* NVML is asked by its handle. Elsewhere our own function may be found, although NVML is not there. */
+static void* find_of_nvml(const struct question* question, void* handle) {
+  void* found = ask(question, handle);
+  struct sublet_object object, ours;
+  if (found == NULL || !sublet_object_at(found, &object) || !sublet_object_at(sublet_hooks, &ours)) return found;
+  if (object.base != ours.base && !sublet_begins(object.soname, "libnvidia-ml.so")) return found;
+  void* hook = sublet_nvml_hook(question->name);
+  return hook != NULL ? hook : refuse(question);
+}
+
 /* A program that asks for dlsym itself gets ours, unless its own place decides which one it gets. */
 static void* own_lookup(const char* name, void* handle) {
   if (name[0] != 'd' || handle == RTLD_DEFAULT || handle == RTLD_NEXT) return NULL;
@@ -136,6 +146,7 @@ struct answer sublet_lookup(void* handle, const char* name, const char* version,
     void* found = ask(&question, handle);
     return (struct answer){found == sublet_real_dlsym() || found == sublet_real_dlvsym() ? own : found, 1};
   }
+  if (name[0] == 'n' && sublet_is_of_nvml(name)) return (struct answer){find_of_nvml(&question, handle), 1};
   if (name[0] != 'c' || name[1] != 'u') return pass;
   question.hook = sublet_hook_of(name);
   if (question.hook < 0) return pass;

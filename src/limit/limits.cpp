@@ -170,6 +170,7 @@ void Limits::begin(Asked& asked) {
     log::error({.lease = lease->id}, "process {} has no limit: {}", sender.pid, pages.error().detail);
     return answer(asked, SUBLET_CREDIT_UNKNOWN);
   }
+  limit->desk.tell_others();
   answer(asked, SUBLET_CREDIT_GRANTED, *pages);
   limit->desk.close_files(sender.process);
   limit->members.insert(sender.process);

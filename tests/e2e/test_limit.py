@@ -126,6 +126,24 @@ def test_show_and_why_tell_the_limit_in_force(card, folder):
     inside.end()
 
 
+@pytest.mark.parametrize("words", [["-DLINKED", DRIVER / "libnvidia-ml.so.1"], []], ids=["linked", "opened"])
+def test_nvml_in_a_lease_tells_the_same_as_the_driver(card, folder, words):
+    tool = compile_c(folder / f"nvml{len(words)}", SOURCES / "nvml.c", *words)
+    neighbour = Inside(card, folder).start()
+    assert neighbour.ask("0 take 50") == [0, 50]
+    inside = Inside(card, folder).start(2)
+    assert inside.ask("0 take 100") == [0, 100] and inside.ask("1 take 20") == [0, 20]
+    total, free, used, *second = inside.ask(f"run {tool}")
+    assert (total, used) == (LIMIT, inside.used()) and second == [total, free, used, 0]
+    wait_until(lambda: inside.ask("0 info") == [0, free, total], "a reading tells each process of the others")
+    inside.end(), neighbour.end()
+    # Outside of a lease it tells the card.
+    bare = subprocess.run([tool], env=card.env(), check=True, capture_output=True, text=True).stdout
+    env = card.env(SUBLET_CREDIT=str(card.dir / "credit.sock"), **preloaded(LIBRARY))
+    assert subprocess.run([tool], env=env, check=True, capture_output=True, text=True).stdout == bare
+    assert int(bare.split()[0]) > 3 * 1024 * MIB
+
+
 def test_credit_of_a_killed_process_comes_back(card, folder):
     inside = Inside(card, folder).start(2)
     assert inside.ask("0 take 1000")[0] == OOM

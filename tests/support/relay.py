@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts programs inside a lease, and passes lines between them and the test. `start` starts another program, `N LINE`
-sends a line to the program with that number, `all LINE` to all before any of them answers, and `N kill` kills it.
+sends a line to the program with that number, `all LINE` to all before any of them answers, and `N kill` kills it. `run
+COMMAND` prints what a command prints.
 """
 import os
 import signal
@@ -25,8 +26,14 @@ class Relay:
         os.kill(program.pid, signal.SIGKILL)
         return str(program.wait())
 
+    @staticmethod
+    def run(command):
+        return subprocess.run(command.split(), check=True, capture_output=True, text=True).stdout
+
     def act(self, line):
         name, _, rest = line.partition(" ")
+        if name == "run":
+            return self.run(rest)
         if name == "start":
             return self.start()
         if name == "all":
