@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/agent.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "kube/plugin_door.h"
+#include "kube/state_file.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <optional>
+
+namespace sublet::kube {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration usual_round = 30s, soon = 1s;
+
+// Signals as a descriptor. Threads that start later inherit the blocked signals.
+Fd ending_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGTERM);
+  ::sigaddset(&set, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  return Fd(::signalfd(-1, &set, SFD_CLOEXEC));
+}
+
+// Waits until a descriptor is readable, at most `at_most`. Returns its place; -1 after the time.
+int wait_for(std::initializer_list<int> descriptors, Duration at_most) {
+  std::vector<pollfd> polled;
+  for (const int fd : descriptors) polled.push_back({fd, POLLIN, 0});
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(at_most).count();
+  if (::poll(polled.data(), polled.size(), static_cast<int>(timeout)) <= 0) return -1;
+  for (std::size_t i = 0; i < polled.size(); ++i)
+    if (polled[i].revents != 0) return static_cast<int>(i);
+  return -1;
+}
+
+// One agent runs on a node. The next one of a rolling update waits for the end of this one. Unset: a signal came.
+std::optional<Fd> lock_node(const Settings& settings, int signals) {
+  if (const Status made = make_directory(settings.state_dir); !made) {
+    log::error("{}", made.error().detail);
+    return std::nullopt;
+  }
+  Fd lock(::open((settings.state_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  for (bool told = false; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; told = true) {
+    if (!told) log::warn("another sublet-kube runs on this node ({}/lock); waiting for its end", settings.state_dir);
+    if (wait_for({signals}, soon) == 0) return std::nullopt;
+  }
+  return lock;
+}
+
+class Agent {
+ public:
+  Agent(const Settings& settings, client::Endpoint endpoint, ApiAddress address, int signals)
+      : settings_(settings),
+        daemon_(std::move(endpoint)),
+        api_(std::move(address), settings.token_file, settings.ca_file),
+        pods_(settings, api_),
+        plugin_(settings, daemon_, pods_),
+        signals_(signals),
+        changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
+
+  int run() {
+    for (;;) {
+      const bool good = round();
+      const int woken = wait_for({signals_, changes_.get()}, good ? usual_round : soon);
+      if (woken == 0) return 0;
+      if (woken == 1) forget_changes();
+    }
+  }
+
+ private:
+  const Settings& settings_;
+  Daemon daemon_;
+  ApiServer api_;
+  Pods pods_;
+  PluginDoor plugin_;
+  int signals_;
+  Fd changes_;             // of the directories of the kubelet's sockets
+  bool watched_ = false;
+  bool kubelet_new_ = false;
+  bool ready_ = false;
+  std::string complained_;
+
+  bool complain(const Error& error) {
+    const std::string text = error.hint.empty() ? error.detail : error.detail + "; " + error.hint;
+    if (text != std::exchange(complained_, text)) log::warn("{}", text);
+    return false;
+  }
+
+  bool round() {
+    auto cards = daemon_.cards();
+    // Without an answer the last cards stand: pods that run are not harmed.
+    if (!cards && !ready_) return complain(cards.error());
+    if (cards) {
+      if (auto fits = check_list_size(*cards, settings_.rules); !fits && settings_.plugin_door)
+        return complain(fits.error());
+      if (!ready_) log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
+                             settings_.rules.overcommit);
+      plugin_.set_cards(std::move(*cards));
+      ready_ = true;
+    }
+    if (auto kept = keep_plugin(); !kept) return complain(kept.error());
+    if (!cards) return complain(cards.error());
+    complained_.clear();
+    return true;
+  }
+
+  Status keep_plugin() {
+    if (!settings_.plugin_door) return {};
+    const std::string directory = PluginDoor::directory(settings_);
+    if (!watched_) {
+      if (auto made = make_directory(directory); !made) return made;
+      watched_ = ::inotify_add_watch(changes_.get(), directory.c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE) >= 0;
+    }
+    if (plugin_.is_enrolled() && !std::exchange(kubelet_new_, false)) return {};
+    auto enrolled = plugin_.enrol();
+    if (enrolled) log::info("the kubelet knows {}", resource_name(settings_.rules.unit));
+    return enrolled;
+  }
+
+  // A new socket of the kubelet is a new kubelet.
+  void forget_changes() {
+    alignas(inotify_event) char buffer[8192];
+    for (;;) {
+      const ssize_t size = ::read(changes_.get(), buffer, sizeof buffer);
+      if (size <= 0) return;
+      for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+        if (event->len > 0 && std::string_view(event->name) == "kubelet.sock" && (event->mask & IN_DELETE) == 0)
+          kubelet_new_ = true;
+        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+int run(const Settings& settings) {
+  log::init("sublet-kube", settings.verbose);
+  const Fd signals = ending_signals();
+  auto endpoint = client::resolve_endpoint(settings.socket.empty() ? "" : "unix://" + settings.socket);
+  auto address = parse_api_address(settings.api_server);
+  if (!endpoint || !address) {
+    const Error error = endpoint ? address.error() : endpoint.error();
+    log::error("{}; {}", error.detail, error.hint);
+    return 2;
+  }
+  const auto lock = lock_node(settings, signals.get());
+  if (!lock) return 1;
+  return Agent(settings, *endpoint, *address, signals.get()).run();
+}
+
+}  // namespace sublet::kube

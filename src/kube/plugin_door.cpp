@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/plugin_door.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "device_plugin.grpc.pb.h"
+#include "kube/handout.h"
+#include "kube/kubelet.h"
+#include "kube/state_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace sublet::kube {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* socket_name = "sublet-vram.sock";
+// The kubelet gives up after 30 seconds, and asks again some seconds later.
+constexpr Duration longest_start = 20s;
+constexpr std::int64_t longest_registration_s = 10;
+// A stream whose reader has left is noticed after this time.
+constexpr std::chrono::seconds stream_look = 5s;
+
+std::vector<std::string> listed(const google::protobuf::RepeatedPtrField<std::string>& ids) {
+  return {ids.begin(), ids.end()};
+}
+
+void fill(const Handout& handout, v1beta1::ContainerAllocateResponse& answer) {
+  for (const auto& [name, value] : handout.environment) (*answer.mutable_envs())[name] = value;
+  for (const MountedFile& file : handout.mounts) {
+    v1beta1::Mount& mount = *answer.add_mounts();
+    mount.set_host_path(file.host);
+    mount.set_container_path(file.container);
+    mount.set_read_only(file.read_only);
+  }
+  for (const std::string& node : handout.devices) {
+    v1beta1::DeviceSpec& device = *answer.add_devices();
+    device.set_host_path(node);
+    device.set_container_path(node);
+    device.set_permissions("rw");
+  }
+}
+
+}  // namespace
+
+struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
+  Service(const Settings& its, const Daemon& of, const Pods& all) : settings(its), daemon(of), pods(all) {}
+
+  const Settings& settings;
+  const Daemon& daemon;
+  const Pods& pods;
+  std::unique_ptr<grpc::Server> server;
+  bool enrolled = false;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Card> cards;       // under the mutex
+  std::uint64_t edition = 0;     // of the cards
+  std::uint64_t server_run = 0;  // streams of an earlier server end
+
+  std::string socket() const { return directory(settings) + "/" + socket_name; }
+
+  grpc::Status GetDevicePluginOptions(grpc::ServerContext*, const v1beta1::Empty*,
+                                      v1beta1::DevicePluginOptions* answer) override {
+    set_options(*answer);
+    return grpc::Status::OK;
+  }
+
+  static void set_options(v1beta1::DevicePluginOptions& options) {
+    options.set_pre_start_required(true);
+    options.set_get_preferred_allocation_available(true);
+  }
+
+  grpc::Status ListAndWatch(grpc::ServerContext* context, const v1beta1::Empty*,
+                            grpc::ServerWriter<v1beta1::ListAndWatchResponse>* writer) override {
+    std::unique_lock lock(mutex);
+    const std::uint64_t run = server_run;
+    for (std::uint64_t told = 0; run == server_run && !context->IsCancelled();) {
+      if (told == edition) {
+        changed.wait_for(lock, stream_look);
+        continue;
+      }
+      told = edition;
+      const std::vector<Card> now = cards;
+      lock.unlock();
+      const bool written = writer->Write(list_of(now));
+      lock.lock();
+      if (!written) break;
+    }
+    return grpc::Status::OK;
+  }
+
+  v1beta1::ListAndWatchResponse list_of(const std::vector<Card>& all) const {
+    v1beta1::ListAndWatchResponse list;
+    for (const Card& card : all)
+      for (std::int64_t number = 0; number < units_of(card, settings.rules); ++number) {
+        v1beta1::Device& device = *list.add_devices();
+        device.set_id(unit_id(card.uuid, number));
+        device.set_health(card.healthy ? "Healthy" : "Unhealthy");
+      }
+    return list;
+  }
+
+  grpc::Status GetPreferredAllocation(grpc::ServerContext*, const v1beta1::PreferredAllocationRequest* request,
+                                      v1beta1::PreferredAllocationResponse* answer) override {
+    for (const auto& asked : request->container_requests()) {
+      auto& into = *answer->add_container_responses();
+      for (const std::string& id :
+           choose_units(listed(asked.available_deviceids()), listed(asked.must_include_deviceids()),
+                        asked.allocation_size()))
+        into.add_deviceids(id);
+    }
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Allocate(grpc::ServerContext*, const v1beta1::AllocateRequest* request,
+                        v1beta1::AllocateResponse* answer) override {
+    auto environment = daemon.program_environment();
+    if (!environment) return to_grpc(environment.error());
+    for (const auto& asked : request->container_requests()) {
+      const std::vector<std::string> ids = listed(asked.devices_ids());
+      const auto card = card_named(main_card(ids));
+      if (!card) return to_grpc(card.error());
+      if (const Bytes size = std::ssize(ids) * settings.rules.unit; size > card->capacity)
+        return to_grpc({Code::TooLarge,
+                        fmt::format("{} units are {}, and a lease on {} is at most {}", ids.size(), format_size(size),
+                                    card->id, format_size(card->capacity)),
+                        "ask for fewer units: a lease is on one card"});
+      const std::string place = directory_of_units(settings.state_dir, ids);
+      if (auto made = make_directory(place); !made) return to_grpc(made.error());
+      fill(make_handout(settings, {*card}, *environment, place), *answer->add_container_responses());
+      log::debug("{} units on {} are handed out", ids.size(), card->id);
+    }
+    return grpc::Status::OK;
+  }
+
+  Result<Card> card_named(const std::string& uuid) {
+    const std::scoped_lock lock(mutex);
+    for (const Card& card : cards)
+      if (card.uuid == uuid) return card;
+    return not_found(fmt::format("no card has the units of '{}'", uuid), "sublet status shows the cards of the node");
+  }
+
+  // Here and not in Allocate, which does not tell the pod. The kubelet repeats this call until it succeeds.
+  grpc::Status PreStartContainer(grpc::ServerContext*, const v1beta1::PreStartContainerRequest* request,
+                                 v1beta1::PreStartContainerResponse*) override {
+    const std::int64_t deadline = monotonic_ns() + std::chrono::nanoseconds(longest_start).count();
+    const std::vector<std::string> ids = listed(request->devices_ids());
+    const auto held = take(ids, deadline);
+    if (!held) {
+      log::warn("a container with {} units may not start: {}", ids.size(), held.error().detail);
+      return to_grpc(held.error());
+    }
+    if (auto told = write_state(directory_of_units(settings.state_dir, ids), *held); !told)
+      return to_grpc(told.error());
+    if (held->has_memory()) return grpc::Status::OK;
+    return {grpc::StatusCode::UNAVAILABLE, fmt::format("{}; the container starts once the lease has its memory",
+                                                       held->summary)};
+  }
+
+  Result<Held> take(const std::vector<std::string>& ids, std::int64_t deadline) {
+    auto units = pods.having(ids);
+    if (!units) return units.error();
+    auto pod = pods.read(units->name);
+    if (!pod) return pod.error();
+    auto need = pods.need(*pod, *units);
+    if (!need) return need.error();
+    auto held = daemon.take(*pod, *need, deadline);
+    if (held) log::info("pod {}: {}", to_text(pod->name), held->summary);
+    return held;
+  }
+
+  void stop() {
+    {
+      const std::scoped_lock lock(mutex);
+      ++server_run;
+    }
+    changed.notify_all();
+    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
+    server.reset();
+  }
+
+  Status open() {
+    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
+    stop();
+    auto made = serve(socket(), {this});
+    if (!made) return made.error();
+    server = std::move(*made);
+    return {};
+  }
+
+  Status tell_kubelet() const {
+    const auto stub = v1beta1::Registration::NewStub(channel_to(directory(settings) + "/kubelet.sock"));
+    grpc::ClientContext context;
+    context.set_deadline(gpr_time_from_seconds(longest_registration_s, GPR_TIMESPAN));
+    v1beta1::RegisterRequest request;
+    request.set_version("v1beta1");
+    request.set_endpoint(socket_name);
+    request.set_resource_name(resource_name(settings.rules.unit));
+    set_options(*request.mutable_options());
+    v1beta1::Empty answer;
+    if (const grpc::Status status = stub->Register(&context, request, &answer); !status.ok())
+      return unavailable(fmt::format("the kubelet takes no registration of {}: {}", request.resource_name(),
+                                     status.error_message()),
+                         "the agent registers again when the kubelet starts; check --kubelet-dir");
+    return {};
+  }
+};
+
+PluginDoor::PluginDoor(const Settings& settings, const Daemon& daemon, const Pods& pods)
+    : service_(std::make_unique<Service>(settings, daemon, pods)) {}
+PluginDoor::~PluginDoor() { service_->stop(); }
+
+Status PluginDoor::enrol() {
+  service_->enrolled = false;
+  if (auto opened = service_->open(); !opened) return opened;
+  auto told = service_->tell_kubelet();
+  service_->enrolled = told.has_value();
+  return told;
+}
+
+bool PluginDoor::is_enrolled() const {
+  return service_->enrolled && ::access(service_->socket().c_str(), F_OK) == 0;
+}
+
+void PluginDoor::set_cards(std::vector<Card> cards) {
+  {
+    const std::scoped_lock lock(service_->mutex);
+    if (service_->edition > 0 && service_->cards == cards) return;
+    service_->cards = std::move(cards);
+    ++service_->edition;
+  }
+  service_->changed.notify_all();
+}
+
+}  // namespace sublet::kube

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The door for every version of Kubernetes: a device plugin whose devices are units of memory. It knows nothing that
+// the kubelet does not tell again after a restart: the units of a pod tell its card and its size.
+#pragma once
+
+#include "kube/daemon.h"
+#include "kube/pods.h"
+#include "kube/settings.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sublet::kube {
+
+class PluginDoor {
+ public:
+  PluginDoor(const Settings& settings, const Daemon& daemon, const Pods& pods);
+  ~PluginDoor();
+
+  // Makes the socket, if the kubelet has removed it or there is none, and tells the kubelet of it. Repeat it after each
+  // start of the kubelet.
+  Status enrol();
+  bool is_enrolled() const;
+
+  // The kubelet is told of changes.
+  void set_cards(std::vector<Card> cards);
+
+  static std::string directory(const Settings& settings) { return settings.kubelet_dir + "/device-plugins"; }
+
+ private:
+  struct Service;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace sublet::kube

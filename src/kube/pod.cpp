@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/pod.h"
+
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace sublet::kube {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array<std::string_view, 5> tiers{"critical", "interactive", "standard", "batch", "spot"};
+constexpr std::array<std::string_view, 4> pausables{"auto", "driver", "cooperative", "no"};
+constexpr std::int64_t critical_from = 1'000'000'000, interactive_from = 1'000;
+constexpr std::size_t longest_label = 64;
+
+std::string annotation(const json& object, const char* name) {
+  return text_at(object, {"metadata", "annotations", name});
+}
+
+std::int64_t number_in(const json& object, const char* name, std::int64_t otherwise) {
+  const json& found = member_at(object, {name});
+  return found.is_number_integer() ? found.get<std::int64_t>() : otherwise;
+}
+
+// The name of what made the pod. A ReplicaSet of a Deployment has the Deployment's name and a hash.
+std::string owner_of(const json& object, const std::string& pod) {
+  const json& owners = list_at(object, {"metadata", "ownerReferences"});
+  if (owners.empty()) return pod;
+  std::string name = text_at(owners.front(), {"name"});
+  const std::string hash = text_at(object, {"metadata", "labels", "pod-template-hash"});
+  if (!hash.empty() && name.ends_with("-" + hash)) name.resize(name.size() - hash.size() - 1);
+  return name.empty() ? pod : name;
+}
+
+// The probes of a paused container fail. `sublet-probe` as the program of a probe answers for a paused lease.
+std::optional<Duration> patience_of(const json& container) {
+  constexpr std::int64_t usual_period = 10, usual_failures = 3;
+  const json& probe = member_at(container, {"livenessProbe"});
+  if (!probe.is_object()) return std::nullopt;
+  const json& command = list_at(probe, {"exec", "command"});
+  if (!command.empty() && command.front().is_string() &&
+      command.front().get<std::string>().ends_with("sublet-probe"))
+    return std::nullopt;
+  const std::int64_t period = std::clamp<std::int64_t>(number_in(probe, "periodSeconds", usual_period), 1, 86'400);
+  const std::int64_t most = std::clamp<std::int64_t>(number_in(probe, "failureThreshold", usual_failures), 1, 86'400);
+  return std::chrono::seconds(period * most);
+}
+
+std::uint32_t user_of(const json& spec) {
+  constexpr std::int64_t most_uid = 4'294'967'294;
+  std::int64_t uid = number_in(member_at(spec, {"securityContext"}), "runAsUser", 0);
+  const json& containers = list_at(spec, {"containers"});
+  if (!containers.empty())
+    uid = number_in(member_at(containers.front(), {"securityContext"}), "runAsUser", uid);
+  return uid < 0 || uid > most_uid ? 0 : static_cast<std::uint32_t>(uid);
+}
+
+}  // namespace
+
+const json& member_at(const json& object, std::initializer_list<const char*> path) {
+  static const json none;
+  const json* at = &object;
+  for (const char* name : path) {
+    if (!at->is_object()) return none;
+    const auto found = at->find(name);
+    if (found == at->end()) return none;
+    at = &*found;
+  }
+  return *at;
+}
+
+const json& list_at(const json& object, std::initializer_list<const char*> path) {
+  static const json none = json::array();
+  const json& found = member_at(object, path);
+  return found.is_array() ? found : none;
+}
+
+std::string text_at(const json& object, std::initializer_list<const char*> path) {
+  const json& found = member_at(object, path);
+  return found.is_string() ? found.get<std::string>() : std::string();
+}
+
+std::string to_text(const PodName& pod) { return pod.space + "/" + pod.name; }
+
+Result<Pod> parse_pod(const json& object) {
+  Pod pod;
+  pod.name = {text_at(object, {"metadata", "namespace"}), text_at(object, {"metadata", "name"})};
+  pod.uid = text_at(object, {"metadata", "uid"});
+  if (pod.name.space.empty() || pod.name.name.empty() || pod.uid.empty())
+    return bad_request("the API server's answer is no pod");
+  const std::string mirror = annotation(object, "kubernetes.io/config.mirror");
+  pod.group_uid = mirror.empty() ? pod.uid : mirror;
+  pod.owner = owner_of(object, pod.name.name);
+  const json& spec = member_at(object, {"spec"});
+  pod.priority_class = text_at(spec, {"priorityClassName"});
+  pod.priority = number_in(spec, "priority", 0);
+  pod.user = user_of(spec);
+  pod.tier = annotation(object, "sublet.dev/tier");
+  if (!pod.tier.empty() && std::ranges::count(tiers, pod.tier) == 0)
+    return bad_request(fmt::format("pod {} has the annotation sublet.dev/tier={}{}", to_text(pod.name),
+                                   printable(pod.tier), did_you_mean(pod.tier, tiers)),
+                       fmt::format("one of {}", fmt::join(tiers, ", ")));
+  pod.pausable = annotation(object, "sublet.dev/pausable");
+  if (pod.pausable.empty()) pod.pausable = "auto";
+  if (std::ranges::count(pausables, pod.pausable) == 0)
+    return bad_request(fmt::format("pod {} has the annotation sublet.dev/pausable={}{}", to_text(pod.name),
+                                   printable(pod.pausable), did_you_mean(pod.pausable, pausables)),
+                       fmt::format("one of {}", fmt::join(pausables, ", ")));
+  for (const json& container : list_at(spec, {"containers"}))
+    if (const auto patience = patience_of(container))
+      pod.patience = std::min(*patience, pod.patience.value_or(*patience));
+  const std::string phase = text_at(object, {"status", "phase"});
+  pod.ended = phase == "Succeeded" || phase == "Failed";
+  return pod;
+}
+
+std::string tier_of_class(const std::string& annotation, std::int64_t priority) {
+  if (std::ranges::count(tiers, annotation) > 0) return annotation;
+  if (priority >= critical_from) return "critical";
+  if (priority >= interactive_from) return "interactive";
+  return priority < 0 ? "batch" : "standard";
+}
+
+std::string tier_of(const Pod& pod, const std::string& of_class) {
+  const auto place = [](const std::string& tier) { return std::ranges::find(tiers, tier) - tiers.begin(); };
+  return !pod.tier.empty() && place(pod.tier) > place(of_class) ? pod.tier : of_class;
+}
+
+std::string tag_of(const PodName& pod) {
+  constexpr std::uint32_t start = 2'166'136'261, factor = 16'777'619;
+  std::string tag = pod.space + "." + pod.name;
+  if (tag.size() <= longest_label) return tag;
+  std::uint32_t hash = start;
+  for (const unsigned char c : tag) hash = (hash ^ c) * factor;
+  return fmt::format("{}-{:08x}", tag.substr(0, longest_label - 9), hash);
+}
+
+}  // namespace sublet::kube

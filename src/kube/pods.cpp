@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/pods.h"
+
+#include "client/http.h"
+#include "kube/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace sublet::kube {
+
+Result<std::vector<PodUnits>> Pods::with_units() const {
+  return list_pod_units(settings_.kubelet_dir, resource_name(settings_.rules.unit));
+}
+
+Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
+  auto pods = with_units();
+  if (!pods) return pods.error();
+  const std::set<std::string> wanted(units.begin(), units.end());
+  for (PodUnits& pod : *pods)
+    for (const auto& container : pod.containers)
+      if (std::ranges::any_of(container, [&wanted](const std::string& id) { return wanted.contains(id); }))
+        return std::move(pod);
+  return not_found("the kubelet lists no pod with these units yet", "the kubelet asks again");
+}
+
+Result<Pod> Pods::read(const PodName& name) const {
+  auto object = api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space),
+                                     client::encode(name.name)));
+  if (!object) return object.error();
+  return parse_pod(*object);
+}
+
+Result<std::string> Pods::tier(const Pod& pod) const {
+  std::string annotation;
+  if (!pod.priority_class.empty()) {
+    const auto object =
+        api_.get("/apis/scheduling.k8s.io/v1/priorityclasses/" + client::encode(pod.priority_class));
+    // A class may be deleted while its pods live; without the right to read it, its value alone counts.
+    if (!object && object.error().code == Code::Unavailable) return object.error();
+    if (object) annotation = text_at(*object, {"metadata", "annotations", "sublet.dev/tier"});
+  }
+  return tier_of(pod, tier_of_class(annotation, pod.priority));
+}
+
+Result<std::string> Pods::group(const Pod& pod) const {
+  const auto root = proc::ProcRoot::open();
+  if (!root) return root.error();
+  const auto hierarchies = proc::find_hierarchies(*root);
+  if (!hierarchies) return hierarchies.error();
+  return find_group(*hierarchies, settings_.cgroup_root, pod.group_uid);
+}
+
+Result<Need> Pods::need(const Pod& pod, const PodUnits& units) const {
+  // A container sees the card that most of its units are on; units elsewhere are only counted.
+  std::map<std::string, std::int64_t> on;
+  for (const auto& container : units.containers) on[main_card(container)] += std::ssize(container);
+  on.erase("");
+  if (on.empty()) return bad_request(fmt::format("pod {} has no units", to_text(pod.name)));
+  Need need;
+  std::int64_t most = 0;
+  for (const auto& [card, count] : on) {
+    need.cards.push_back(card);
+    most = std::max(most, count);
+  }
+  need.vram = most * settings_.rules.unit;
+  auto group = this->group(pod);
+  if (!group) return group.error();
+  need.group = std::move(*group);
+  auto tier = this->tier(pod);
+  if (!tier) return tier.error();
+  need.tier = std::move(*tier);
+  need.pausable = pod.pausable;
+  return need;
+}
+
+}  // namespace sublet::kube

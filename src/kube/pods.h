@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pods of this node: their units by the kubelet, their objects by the API server, their groups by the kernel.
+// Blocks; any thread.
+#pragma once
+
+#include "kube/api_server.h"
+#include "kube/daemon.h"
+#include "kube/pod.h"
+#include "kube/settings.h"
+
+#include <string>
+#include <vector>
+
+namespace sublet::kube {
+
+// A pod with units, by the kubelet.
+struct PodUnits {
+  PodName name;
+  std::vector<std::vector<std::string>> containers;  // ids of the units of each container that has any
+};
+
+// The pods with units of this resource. Unavailable if the kubelet does not answer.
+Result<std::vector<PodUnits>> list_pod_units(const std::string& kubelet_dir, const std::string& resource);
+
+class Pods {
+ public:
+  Pods(const Settings& settings, const ApiServer& api) : settings_(settings), api_(api) {}
+
+  const ApiServer& api() const { return api_; }
+
+  // The pod whose container has these units. NotFound: the kubelet does not list it yet.
+  Result<PodUnits> having(const std::vector<std::string>& units) const;
+  Result<std::vector<PodUnits>> with_units() const;
+
+  // The pod's object. NotFound: it is deleted.
+  Result<Pod> read(const PodName& name) const;
+
+  // Its tier, by its priority class and its own wish.
+  Result<std::string> tier(const Pod& pod) const;
+
+  // The directory of its control group.
+  Result<std::string> group(const Pod& pod) const;
+
+  // The request of the pod by its units: its containers have one lease. BadRequest if there are no units.
+  Result<Need> need(const Pod& pod, const PodUnits& units) const;
+
+ private:
+  const Settings& settings_;
+  const ApiServer& api_;
+};
+
+}  // namespace sublet::kube

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/state_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+namespace sublet::kube {
+
+std::string directory_of_units(const std::string& state_dir, std::vector<std::string> ids) {
+  constexpr std::uint64_t start = 14'695'981'039'346'656'037ULL, factor = 1'099'511'628'211ULL;
+  std::ranges::sort(ids);
+  std::uint64_t hash = start;
+  for (const std::string& id : ids)
+    for (const unsigned char c : id + "\n") hash = (hash ^ c) * factor;
+  return fmt::format("{}/units/{:016x}", state_dir, hash);
+}
+
+std::string directory_of_claim(const std::string& state_dir, const std::string& uid) {
+  return fmt::format("{}/claims/{}", state_dir, uid);
+}
+
+Status make_directory(const std::string& path) {
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  if (problem) return unavailable(fmt::format("'{}' cannot be made: {}", path, problem.message()));
+  return {};
+}
+
+Status write_file(const std::string& path, const std::string& text) {
+  const std::string fresh = path + ".new";
+  std::ofstream file(fresh, std::ios::trunc);
+  file << text;
+  file.close();
+  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0)
+    return from_errno(fmt::format("'{}' cannot be written", path), errno);
+  return {};
+}
+
+Status write_state(const std::string& directory, const Held& lease) {
+  if (auto made = make_directory(directory); !made) return made;
+  return write_file(fmt::format("{}/{}", directory, state_file_name),
+                    fmt::format("{}\n{}\n{}\n", lease.state, lease.id, lease.summary));
+}
+
+}  // namespace sublet::kube

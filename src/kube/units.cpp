@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/units.h"
+
+#include "base/number.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace sublet::kube {
+namespace {
+
+constexpr std::string_view separator = "::";
+// The kubelet refuses messages of 4 MiB. The rest is left for cards that come later.
+constexpr std::int64_t most_list_bytes = 3'500'000;
+// Tags and lengths around an id, and the word "Unhealthy".
+constexpr std::int64_t bytes_around_id = 18;
+
+std::int64_t list_bytes(const std::vector<Card>& cards, const UnitRules& rules) {
+  std::int64_t sum = 0;
+  for (const Card& card : cards) {
+    const std::int64_t count = units_of(card, rules);
+    const auto longest = static_cast<std::int64_t>(unit_id(card.uuid, count).size());
+    sum += count * (longest + bytes_around_id);
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::string resource_name(Bytes unit) { return fmt::format("sublet.dev/vram-{}mi", unit.count / MiB.count); }
+
+std::int64_t units_of(const Card& card, const UnitRules& rules) {
+  const auto declared = static_cast<double>(card.capacity.count) * rules.overcommit;
+  return static_cast<std::int64_t>(declared / static_cast<double>(rules.unit.count));
+}
+
+std::string unit_id(const std::string& uuid, std::int64_t number) {
+  return fmt::format("{}{}{}", uuid, separator, number);
+}
+
+std::optional<std::string> card_of_unit(std::string_view id) {
+  const auto at = id.rfind(separator);
+  if (at == std::string_view::npos || at == 0 || !parse_number<std::int64_t>(id.substr(at + separator.size())))
+    return std::nullopt;
+  return std::string(id.substr(0, at));
+}
+
+Status check_list_size(const std::vector<Card>& cards, const UnitRules& rules) {
+  const std::int64_t bytes = list_bytes(cards, rules);
+  if (bytes <= most_list_bytes) return {};
+  Bytes unit = rules.unit;
+  UnitRules larger = rules;
+  while (list_bytes(cards, larger) > most_list_bytes) larger.unit = unit = 2 * unit;
+  std::int64_t units = 0;
+  for (const Card& card : cards) units += units_of(card, rules);
+  return bad_request(fmt::format("a unit of {} makes {} units, and their list of {} is larger than a message of the "
+                                 "kubelet, which is at most 4 MiB",
+                                 format_size(rules.unit), units, format_size({bytes})),
+                     fmt::format("choose --unit {}Mi or larger", unit.count / MiB.count));
+}
+
+std::map<std::string, std::int64_t> count_by_card(const std::vector<std::string>& ids) {
+  std::map<std::string, std::int64_t> counts;
+  for (const std::string& id : ids)
+    if (const auto card = card_of_unit(id)) ++counts[*card];
+  return counts;
+}
+
+std::string main_card(const std::vector<std::string>& ids) {
+  std::string card;
+  std::int64_t most = 0;
+  for (const auto& [uuid, count] : count_by_card(ids))
+    if (count > most) most = count, card = uuid;
+  return card;
+}
+
+std::vector<std::string> choose_units(const std::vector<std::string>& available, const std::vector<std::string>& needed,
+                                      std::int64_t count) {
+  std::vector<std::string> chosen = needed;
+  const std::set<std::string> given(needed.begin(), needed.end());
+  std::map<std::string, std::vector<std::string>> left;  // by card
+  for (const std::string& id : available)
+    if (const auto card = card_of_unit(id); card && !given.contains(id)) left[*card].push_back(id);
+  std::vector<std::pair<std::string, std::vector<std::string>>> cards(left.begin(), left.end());
+  const auto used = count_by_card(needed);
+  const std::int64_t missing = count - std::ssize(needed);
+  // A card that the container has units of, then the fullest card that is enough, then the emptiest ones.
+  const auto rank = [&](const auto& card) {
+    const auto size = std::ssize(card.second);
+    const bool enough = size >= missing;
+    return std::tuple(!used.contains(card.first), !enough, enough ? size : -size);
+  };
+  std::ranges::stable_sort(cards, [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  for (const auto& [card, ids] : cards)
+    for (const std::string& id : ids) {
+      if (std::ssize(chosen) >= count) return chosen;
+      chosen.push_back(id);
+    }
+  return chosen;
+}
+
+}  // namespace sublet::kube
