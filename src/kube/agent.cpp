@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "kube/dra_door.h"
 #include "kube/plugin_door.h"
 #include "kube/state_file.h"
 
@@ -67,6 +68,7 @@ class Agent {
         api_(std::move(address), settings.token_file, settings.ca_file),
         pods_(settings, api_),
         plugin_(settings, daemon_, pods_),
+        dra_(settings, daemon_, pods_),
         signals_(signals),
         changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
@@ -85,6 +87,7 @@ class Agent {
   ApiServer api_;
   Pods pods_;
   PluginDoor plugin_;
+  DraDoor dra_;
   int signals_;
   Fd changes_;             // of the directories of the kubelet's sockets
   bool watched_ = false;
@@ -107,10 +110,13 @@ class Agent {
         return complain(fits.error());
       if (!ready_) log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
                              settings_.rules.overcommit);
-      plugin_.set_cards(std::move(*cards));
+      plugin_.set_cards(*cards);
       ready_ = true;
     }
-    if (auto kept = keep_plugin(); !kept) return complain(kept.error());
+    // A door that cannot be opened does not close the other one.
+    const Status plugin = keep_plugin(), dra = keep_dra(cards ? *cards : std::vector<Card>());
+    if (!plugin) return complain(plugin.error());
+    if (!dra) return complain(dra.error());
     if (!cards) return complain(cards.error());
     complained_.clear();
     return true;
@@ -127,6 +133,15 @@ class Agent {
     auto enrolled = plugin_.enrol();
     if (enrolled) log::info("the kubelet knows {}", resource_name(settings_.rules.unit));
     return enrolled;
+  }
+
+  Status keep_dra(const std::vector<Card>& cards) {
+    if (!settings_.dra_door) return {};
+    if (!cards.empty())
+      if (auto published = dra_.publish(cards); !published) return published;
+    if (auto opened = dra_.open(); !opened) return opened;
+    dra_.review();
+    return {};
   }
 
   // A new socket of the kubelet is a new kubelet.

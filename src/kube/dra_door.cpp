@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/dra_door.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/http.h"
+#include "dra.grpc.pb.h"
+#include "kube/cdi.h"
+#include "kube/groups.h"
+#include "kube/kubelet.h"
+#include "kube/prepared.h"
+#include "kube/slice.h"
+#include "kube/state_file.h"
+#include "registration.grpc.pb.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <mutex>
+
+namespace sublet::kube {
+namespace {
+
+using namespace std::chrono_literals;
+namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
+
+// The kubelet cuts the call after 45 seconds, and repeats it.
+constexpr Duration longest_prepare = 20s;
+
+std::string in_one_line(const Error& error) {
+  return error.hint.empty() ? error.detail : fmt::format("{}; {}", error.detail, error.hint);
+}
+
+}  // namespace
+
+struct DraDoor::Service final : dra::DRAPlugin::Service {
+  Service(const Settings& its, const Daemon& of, const Pods& all) : settings(its), daemon(of), pods(all) {}
+
+  const Settings& settings;
+  const Daemon& daemon;
+  const Pods& pods;
+  std::unique_ptr<grpc::Server> server;
+  std::mutex mutex;
+  std::vector<Card> cards;  // under the mutex
+  nlohmann::json published;
+
+  std::string socket() const { return fmt::format("{}/plugins/{}/dra.sock", settings.kubelet_dir, driver_name); }
+
+  std::vector<Card> known_cards() {
+    const std::scoped_lock lock(mutex);
+    return cards;
+  }
+
+  grpc::Status NodePrepareResources(grpc::ServerContext*, const dra::NodePrepareResourcesRequest* request,
+                                    dra::NodePrepareResourcesResponse* answer) override {
+    const std::int64_t deadline = monotonic_ns() + longest_prepare.count();
+    for (const dra::Claim& asked : request->claims()) {
+      auto& into = (*answer->mutable_claims())[asked.uid()];
+      auto devices = prepare({asked.namespace_(), asked.name(), asked.uid()}, deadline);
+      if (devices) {
+        for (dra::Device& device : *devices) *into.add_devices() = std::move(device);
+      } else {
+        log::warn("claim {}/{} is not prepared: {}", asked.namespace_(), asked.name(), devices.error().detail);
+        into.set_error(in_one_line(devices.error()));
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  // The same claim again gets the same lease, and its files anew: the directory of CDI is empty after a boot.
+  Result<std::vector<dra::Device>> prepare(const ClaimName& name, std::int64_t deadline) {
+    auto claim = read(name);
+    if (!claim) return claim.error();
+    if (claim->pods.size() != 1)
+      return bad_request(fmt::format("claim {}/{} is for {} pods", name.space, name.name, claim->pods.size()),
+                         "a lease belongs to one pod: give each pod a claim, by a ResourceClaimTemplate");
+    const std::vector<Card> known = known_cards();
+    auto size = size_of(*claim, known);
+    if (!size) return size.error();
+    auto pod = pods.read(claim->pods.front());
+    if (!pod) return pod.error();
+    for (const Prepared& other : all_prepared(settings.state_dir))
+      if (other.pod_group_uid == pod->group_uid && other.claim.uid != name.uid)
+        return bad_request(fmt::format("pod {} has the lease of its claim {} already", to_text(pod->name),
+                                       other.claim.name),
+                           "a pod has one lease: ask for all of its memory in one claim");
+    auto need = need_of(*claim, *size, *pod);
+    if (!need) return need.error();
+    auto held = daemon.take(*pod, *need, deadline);
+    if (!held) return held.error();
+    if (auto kept = remember(settings.state_dir, {name, pod->group_uid}); !kept) return kept.error();
+    if (auto told = write_state(directory_of_claim(settings.state_dir, name.uid), *held); !told) return told.error();
+    if (!held->has_memory())
+      return Error{Code::Memory, fmt::format("{}; the pod starts once the lease has its memory", held->summary), {}};
+    log::info("claim {}/{} of pod {}: {}", name.space, name.name, to_text(pod->name), held->summary);
+    return hand_out(*claim, *size, known);
+  }
+
+  Result<Claim> read(const ClaimName& name) {
+    if (!is_plain_uid(name.uid)) return bad_request("the claim has no uid");
+    auto object = pods.api().get(fmt::format("/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims/{}",
+                                             client::encode(name.space), client::encode(name.name)));
+    if (!object) return object.error();
+    if (text_at(*object, {"metadata", "uid"}) != name.uid)
+      return not_found(fmt::format("claim {}/{} was replaced by another one of that name", name.space, name.name));
+    return parse_claim(*object, settings.node);
+  }
+
+  Result<Need> need_of(const Claim& claim, const ClaimSize& size, Pod& pod) {
+    if (!claim.tier.empty()) pod.tier = claim.tier;
+    Need need{size.vram, size.cards, {}, claim.pausable.empty() ? pod.pausable : claim.pausable, {}};
+    if (size.guaranteed) need.pausable = "no";
+    if (claim.class_tier.empty()) {
+      auto tier = pods.tier(pod);
+      if (!tier) return tier.error();
+      need.tier = std::move(*tier);
+    } else {
+      need.tier = tier_of(pod, claim.class_tier);
+    }
+    auto group = pods.group(pod);
+    if (!group) return group.error();
+    need.group = std::move(*group);
+    return need;
+  }
+
+  Result<std::vector<dra::Device>> hand_out(const Claim& claim, const ClaimSize& size, const std::vector<Card>& known) {
+    auto environment = daemon.program_environment();
+    if (!environment) return environment.error();
+    std::vector<Card> used;
+    for (const Card& card : known)
+      if (std::ranges::count(size.cards, card.uuid) > 0) used.push_back(card);
+    const std::string& uid = claim.name.uid;
+    const Handout handout =
+        make_handout(settings, used, *environment, directory_of_claim(settings.state_dir, uid));
+    if (auto made = make_directory(settings.cdi_dir); !made) return made.error();
+    if (auto written = write_file(cdi_file(settings.cdi_dir, uid), cdi_content(uid, handout).dump()); !written)
+      return written.error();
+    std::vector<dra::Device> devices;
+    for (const ClaimedDevice& claimed : claim.devices) {
+      dra::Device& device = devices.emplace_back();
+      device.add_request_names(claimed.request);
+      device.set_pool_name(claimed.pool);
+      device.set_device_name(claimed.device);
+      if (!claimed.share_id.empty()) device.set_share_id(claimed.share_id);
+      device.add_cdi_device_ids(cdi_id(uid));
+      for (const std::string& id : vendor_ids(settings.cdi_dir, used)) device.add_cdi_device_ids(id);
+    }
+    return devices;
+  }
+
+  grpc::Status NodeUnprepareResources(grpc::ServerContext*, const dra::NodeUnprepareResourcesRequest* request,
+                                      dra::NodeUnprepareResourcesResponse* answer) override {
+    for (const dra::Claim& asked : request->claims()) {
+      auto& into = (*answer->mutable_claims())[asked.uid()];
+      if (auto done = unprepare(asked.uid()); !done) into.set_error(in_one_line(done.error()));
+    }
+    return grpc::Status::OK;
+  }
+
+  // Without an answer of the daemon this is a success, too: the deletion of a pod does not hang, and the lease ends
+  // with the pod's control group.
+  Status unprepare(const std::string& uid) {
+    const auto prepared = recall(settings.state_dir, uid);
+    if (prepared) {
+      const auto leases = daemon.of_pods();
+      if (leases) {
+        if (const auto found = leases->find(prepared->pod_group_uid); found != leases->end())
+          if (auto released = daemon.release(found->second.id);
+              !released && released.error().code != Code::Unavailable)
+            return released;
+      }
+    }
+    forget(settings.state_dir, settings.cdi_dir, uid);
+    return {};
+  }
+
+  Status open() {
+    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
+    stop();
+    auto made = serve(socket(), {this});
+    if (!made) return made.error();
+    server = std::move(*made);
+    return {};
+  }
+
+  void stop() {
+    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
+    server.reset();
+  }
+};
+
+// The kubelet finds this socket, asks who is there, and tells the result.
+struct DraDoor::Registration final : pluginregistration::Registration::Service {
+  Registration(const Settings& its, std::string endpoint_) : settings(its), endpoint(std::move(endpoint_)) {}
+
+  const Settings& settings;
+  std::string endpoint;
+  std::unique_ptr<grpc::Server> server;
+
+  std::string socket() const { return fmt::format("{}/{}-reg.sock", registry(settings), driver_name); }
+
+  grpc::Status GetInfo(grpc::ServerContext*, const pluginregistration::InfoRequest*,
+                       pluginregistration::PluginInfo* answer) override {
+    answer->set_type("DRAPlugin");
+    answer->set_name(driver_name);
+    answer->set_endpoint(endpoint);
+    answer->add_supported_versions("v1.DRAPlugin");
+    return grpc::Status::OK;
+  }
+
+  grpc::Status NotifyRegistrationStatus(grpc::ServerContext*, const pluginregistration::RegistrationStatus* status,
+                                        pluginregistration::RegistrationStatusResponse*) override {
+    if (status->plugin_registered()) log::info("the kubelet knows {}", driver_name);
+    else log::warn("the kubelet does not register {}: {}", driver_name, status->error());
+    return grpc::Status::OK;
+  }
+
+  Status open() {
+    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
+    stop();
+    auto made = serve(socket(), {this});
+    if (!made) return made.error();
+    server = std::move(*made);
+    return {};
+  }
+
+  // The file goes with the server, so that the kubelet does not ask a driver that has left.
+  void stop() {
+    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
+    server.reset();
+  }
+};
+
+DraDoor::DraDoor(const Settings& settings, const Daemon& daemon, const Pods& pods)
+    : service_(std::make_unique<Service>(settings, daemon, pods)),
+      registration_(std::make_unique<Registration>(settings, service_->socket())) {}
+
+DraDoor::~DraDoor() {
+  registration_->stop();
+  service_->stop();
+}
+
+Status DraDoor::open() {
+  if (auto opened = service_->open(); !opened) return opened;
+  return registration_->open();
+}
+
+Status DraDoor::publish(std::vector<Card> cards) {
+  nlohmann::json spec = slice_spec(service_->settings.node, cards, service_->settings.rules);
+  {
+    const std::scoped_lock lock(service_->mutex);
+    service_->cards = std::move(cards);
+  }
+  if (spec == service_->published) return {};
+  auto done = publish_slice(service_->pods.api(), service_->settings.node, spec);
+  if (!done) return done;
+  log::info("the ResourceSlice {} tells {} cards", slice_name(service_->settings.node), spec["devices"].size());
+  service_->published = std::move(spec);
+  return {};
+}
+
+void DraDoor::review() {
+  const auto prepared = all_prepared(service_->settings.state_dir);
+  if (prepared.empty()) return;
+  const auto leases = service_->daemon.of_pods();
+  if (!leases) return;
+  for (const Prepared& one : prepared) {
+    if (leases->contains(one.pod_group_uid)) continue;
+    const auto again = service_->prepare(one.claim, monotonic_ns());
+    if (!again && again.error().code == Code::NotFound && !service_->read(one.claim))
+      forget(service_->settings.state_dir, service_->settings.cdi_dir, one.claim.uid);
+  }
+}
+
+}  // namespace sublet::kube
