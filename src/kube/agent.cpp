@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kube/dra_door.h"
+#include "kube/lease_events.h"
 #include "kube/plugin_door.h"
+#include "kube/residence.h"
 #include "kube/state_file.h"
 
 #include <fcntl.h>
@@ -16,6 +18,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <memory>
 #include <optional>
 
 namespace sublet::kube {
@@ -23,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration usual_round = 30s, soon = 1s;
+constexpr Duration usual_round = 30s, soon = 1s, between_looks = 200ms;
 
 // Signals as a descriptor. Threads that start later inherit the blocked signals.
 Fd ending_signals() {
@@ -69,15 +72,21 @@ class Agent {
         pods_(settings, api_),
         plugin_(settings, daemon_, pods_),
         dra_(settings, daemon_, pods_),
+        teller_(settings, daemon_, pods_),
+        leases_changed_(follow_lease_events(daemon_.endpoint())),
         signals_(signals),
         changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
   int run() {
+    std::int64_t round_at = 0, tell_at = 0;  // monotonic
     for (;;) {
-      const bool good = round();
-      const int woken = wait_for({signals_, changes_.get()}, good ? usual_round : soon);
+      if (monotonic_ns() >= round_at) round_at = monotonic_ns() + (round() ? usual_round : soon).count();
+      if (monotonic_ns() >= tell_at) tell_at = monotonic_ns() + teller_.work().value_or(usual_round).count();
+      const Duration left = Duration(std::min(round_at, tell_at) - monotonic_ns());
+      const int woken = wait_for({signals_, changes_.get(), leases_changed_->get()}, std::max<Duration>(left, 1ms));
       if (woken == 0) return 0;
-      if (woken == 1) forget_changes();
+      if (woken == 1) forget_changes(), round_at = 0;
+      if (woken == 2) tell_at = drain_events();
     }
   }
 
@@ -88,6 +97,8 @@ class Agent {
   Pods pods_;
   PluginDoor plugin_;
   DraDoor dra_;
+  ResidenceTeller teller_;
+  std::shared_ptr<Fd> leases_changed_;
   int signals_;
   Fd changes_;             // of the directories of the kubelet's sockets
   bool watched_ = false;
@@ -142,6 +153,13 @@ class Agent {
     if (auto opened = dra_.open(); !opened) return opened;
     dra_.review();
     return {};
+  }
+
+  // Events of a moment are one look.
+  std::int64_t drain_events() const {
+    std::uint64_t count = 0;
+    (void)!::read(leases_changed_->get(), &count, sizeof count);
+    return monotonic_ns() + between_looks.count();
   }
 
   // A new socket of the kubelet is a new kubelet.

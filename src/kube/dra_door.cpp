@@ -8,6 +8,7 @@
 #include "kube/cdi.h"
 #include "kube/groups.h"
 #include "kube/kubelet.h"
+#include "kube/pod_record.h"
 #include "kube/prepared.h"
 #include "kube/slice.h"
 #include "kube/state_file.h"
@@ -86,6 +87,8 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
                            "a pod has one lease: ask for all of its memory in one claim");
     auto need = need_of(*claim, *size, *pod);
     if (!need) return need.error();
+    if (auto kept = keep_record(settings.state_dir, *pod, directory_of_claim(settings.state_dir, name.uid)); !kept)
+      return kept.error();
     auto held = daemon.take(*pod, *need, deadline);
     if (!held) return held.error();
     if (auto kept = remember(settings.state_dir, {name, pod->group_uid}); !kept) return kept.error();

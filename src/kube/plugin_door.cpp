@@ -6,6 +6,7 @@
 #include "device_plugin.grpc.pb.h"
 #include "kube/handout.h"
 #include "kube/kubelet.h"
+#include "kube/pod_record.h"
 #include "kube/state_file.h"
 
 #include <fmt/format.h>
@@ -170,6 +171,8 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     if (!pod) return pod.error();
     auto need = pods.need(*pod, *units);
     if (!need) return need.error();
+    const std::string place = directory_of_units(settings.state_dir, ids);
+    if (auto kept = keep_record(settings.state_dir, *pod, place); !kept) return kept.error();
     auto held = daemon.take(*pod, *need, deadline);
     if (held) log::info("pod {}: {}", to_text(pod->name), held->summary);
     return held;

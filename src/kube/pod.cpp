@@ -106,7 +106,8 @@ Result<Pod> parse_pod(const json& object) {
                                    printable(pod.tier), did_you_mean(pod.tier, tiers)),
                        fmt::format("one of {}", fmt::join(tiers, ", ")));
   pod.pausable = annotation(object, "sublet.dev/pausable");
-  if (pod.pausable.empty()) pod.pausable = "auto";
+  const bool chosen = !pod.pausable.empty();
+  if (!chosen) pod.pausable = "auto";
   if (std::ranges::count(pausables, pod.pausable) == 0)
     return bad_request(fmt::format("pod {} has the annotation sublet.dev/pausable={}{}", to_text(pod.name),
                                    printable(pod.pausable), did_you_mean(pod.pausable, pausables)),
@@ -114,6 +115,8 @@ Result<Pod> parse_pod(const json& object) {
   for (const json& container : list_at(spec, {"containers"}))
     if (const auto patience = patience_of(container))
       pod.patience = std::min(*patience, pod.patience.value_or(*patience));
+  // Its probe would end a paused container, and how long a pause lasts is not known before.
+  if (pod.patience && !chosen) pod.pausable = "no";
   const std::string phase = text_at(object, {"status", "phase"});
   pod.ended = phase == "Succeeded" || phase == "Failed";
   return pod;

@@ -3,6 +3,7 @@
 
 #include "kube/daemon.h"
 #include "kube/groups.h"
+#include "kube/residence.h"
 
 #include <gtest/gtest.h>
 
@@ -51,6 +52,7 @@ TEST(Pod, HasThePatienceOfItsStrictestProbe) {
   containers = json::array({{{"livenessProbe", {{"httpGet", json::object()}}}},
                             {{"livenessProbe", {{"periodSeconds", 2}, {"failureThreshold", 5}}}}});
   EXPECT_EQ(parse_pod(object)->patience, 10s);
+  EXPECT_EQ(parse_pod(object)->pausable, "no");
   containers = json::array({{{"livenessProbe", {{"exec", {{"command", {"/run/sublet/sublet-probe", "true"}}}}}}}});
   EXPECT_FALSE(parse_pod(object)->patience) << "it answers while the lease is paused";
 }
@@ -82,6 +84,24 @@ TEST(Pod, HasATagOfAtMost64Characters) {
   const std::string two = tag_of({"space", std::string(200, 'a')});
   EXPECT_EQ(one.size(), 64U);
   EXPECT_NE(one, two);
+}
+
+TEST(Residence, SaysWhyAndUntilWhen) {
+  Held lease{"lease-1", "paused", "", "", "tier", "lease-9", "2026-11-29T14:05:00.000Z"};
+  EXPECT_EQ(residence_of(&lease).message, "lease-1 is paused for lease-9, back about 14:05 UTC");
+  EXPECT_EQ(residence_of(&lease).reason, "Preempted");
+  const std::map<std::string, std::string> reasons{
+      {"slice", "Timeshare"}, {"admin_request", "Operator"}, {"idle", "Preempted"}};
+  for (const auto& [cause, reason] : reasons) {
+    lease.reason = cause;
+    EXPECT_EQ(residence_of(&lease).reason, reason) << cause;
+  }
+  lease.state = "active";
+  EXPECT_TRUE(residence_of(&lease).resident);
+  EXPECT_EQ(residence_of(nullptr).reason, "NoLease");
+  const json patch = condition_patch("12", residence_of(&lease), {1'764'425'100'123'456'789});
+  EXPECT_EQ(patch["metadata"]["uid"], "12");
+  EXPECT_EQ(patch["status"]["conditions"][0]["lastTransitionTime"], "2025-11-29T14:05:00Z");
 }
 
 TEST(Group, OfAPodHasTheNamesOfBothDrivers) {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/pod_record.h"
+
+#include "kube/prepared.h"
+#include "kube/state_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+namespace sublet::kube {
+namespace {
+
+using nlohmann::json;
+
+std::string path_of(const std::string& state_dir, const std::string& group_uid) {
+  return fmt::format("{}/pods/{}.json", state_dir, group_uid);
+}
+
+std::optional<PodRecord> read_record(const std::string& path) {
+  std::ifstream file(path);
+  const json content = json::parse(file, nullptr, false);
+  PodRecord record{{text_at(content, {"namespace"}), text_at(content, {"name"})},
+                   text_at(content, {"uid"}),
+                   text_at(content, {"group"}),
+                   {}};
+  if (!is_plain_uid(record.group_uid)) return std::nullopt;
+  for (const json& directory : list_at(content, {"directories"}))
+    if (directory.is_string()) record.directories.push_back(directory.get<std::string>());
+  return record;
+}
+
+}  // namespace
+
+Status keep_record(const std::string& state_dir, const Pod& pod, const std::string& directory) {
+  if (!is_plain_uid(pod.group_uid)) return bad_request("the pod has no uid");
+  if (auto made = make_directory(state_dir + "/pods"); !made) return made;
+  const std::string path = path_of(state_dir, pod.group_uid);
+  std::vector<std::string> directories;
+  if (const auto before = read_record(path)) directories = before->directories;
+  if (std::ranges::count(directories, directory) > 0) return {};
+  directories.push_back(directory);
+  const json content{{"namespace", pod.name.space},
+                     {"name", pod.name.name},
+                     {"uid", pod.uid},
+                     {"group", pod.group_uid},
+                     {"directories", directories}};
+  return write_file(path, content.dump());
+}
+
+std::vector<PodRecord> all_records(const std::string& state_dir) {
+  std::vector<PodRecord> all;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(state_dir + "/pods", problem))
+    if (entry.path().extension() == ".json")
+      if (auto record = read_record(entry.path())) all.push_back(std::move(*record));
+  return all;
+}
+
+void drop_record(const std::string& state_dir, const PodRecord& record) {
+  std::error_code problem;
+  for (const std::string& directory : record.directories)
+    if (directory.starts_with(state_dir + "/")) std::filesystem::remove_all(directory, problem);
+  ::unlink(path_of(state_dir, record.group_uid).c_str());
+}
+
+}  // namespace sublet::kube
