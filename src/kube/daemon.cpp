@@ -116,13 +116,13 @@ Result<Held> Daemon::take(const Pod& pod, const Need& need, std::int64_t deadlin
     const Duration wait = std::min(one_wait, left());
     const std::string path = "/v1/leases/" + client::encode(held.id);
     if (held.has_memory()) return held;
-    const auto seconds = std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::seconds>(wait).count(), 0);
-    if (seconds == 0) {  // the sentence with the estimate is in answers for one lease only
+    const std::int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(wait).count();
+    if (ms <= 0) {  // the sentence with the estimate is in answers for one lease only
       auto now = ask(client, {"GET", path, {}, {}, {}});
       return now ? held_from(*now) : std::move(held);
     }
     lease = ask(client,
-                {"GET", fmt::format("{}?wait={}s&since={}", path, seconds, client::encode(held.state)), {}, {}, {}},
+                {"GET", fmt::format("{}?wait={}ms&since={}", path, ms, client::encode(held.state)), {}, {}, {}},
                 one_wait + 30s);
     if (!lease) return lease.error();
   }

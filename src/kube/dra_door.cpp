@@ -22,11 +22,7 @@
 namespace sublet::kube {
 namespace {
 
-using namespace std::chrono_literals;
 namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
-
-// The kubelet cuts the call after 45 seconds, and repeats it.
-constexpr Duration longest_prepare = 20s;
 
 std::string in_one_line(const Error& error) {
   return error.hint.empty() ? error.detail : fmt::format("{}; {}", error.detail, error.hint);
@@ -54,7 +50,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
 
   grpc::Status NodePrepareResources(grpc::ServerContext*, const dra::NodePrepareResourcesRequest* request,
                                     dra::NodePrepareResourcesResponse* answer) override {
-    const std::int64_t deadline = monotonic_ns() + longest_prepare.count();
+    const std::int64_t deadline = monotonic_ns() + settings.start_wait.count();
     for (const dra::Claim& asked : request->claims()) {
       auto& into = (*answer->mutable_claims())[asked.uid()];
       auto devices = prepare({asked.namespace_(), asked.name(), asked.uid()}, deadline);

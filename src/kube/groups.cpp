@@ -16,19 +16,16 @@ bool is_directory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// "/a/b.slice" of the root "/a-b" for systemd, whose slices lie below those that their names begin with.
+// "/a.slice/a-b.slice" of the root "/a/b": slices lie below those that their names begin with. A root that is a slice
+// stays as it is.
 std::string slices_of(const std::string& root) {
+  if (root.ends_with(".slice")) return root;
   std::string path, name;
   for (std::size_t at = 0; at < root.size();) {
     const auto end = std::min(root.find('/', at), root.size());
     const std::string part = root.substr(at, end - at);
     at = end + 1;
     if (part.empty()) continue;
-    if (part.ends_with(".slice")) {
-      path += "/" + part;
-      name = part.substr(0, part.size() - 6) + "-";
-      continue;
-    }
     name += part;
     path += fmt::format("/{}.slice", name);
     name += "-";

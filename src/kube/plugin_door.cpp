@@ -21,8 +21,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* socket_name = "sublet-vram.sock";
-// The kubelet gives up after 30 seconds, and asks again some seconds later.
-constexpr Duration longest_start = 20s;
 constexpr std::int64_t longest_registration_s = 10;
 // A stream whose reader has left is noticed after this time.
 constexpr std::chrono::seconds stream_look = 5s;
@@ -150,7 +148,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   // Here and not in Allocate, which does not tell the pod. The kubelet repeats this call until it succeeds.
   grpc::Status PreStartContainer(grpc::ServerContext*, const v1beta1::PreStartContainerRequest* request,
                                  v1beta1::PreStartContainerResponse*) override {
-    const std::int64_t deadline = monotonic_ns() + std::chrono::nanoseconds(longest_start).count();
+    const std::int64_t deadline = monotonic_ns() + settings.start_wait.count();
     const std::vector<std::string> ids = listed(request->devices_ids());
     const auto held = take(ids, deadline);
     if (!held) {

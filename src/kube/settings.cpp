@@ -11,6 +11,7 @@ namespace sublet::kube {
 namespace {
 
 constexpr double least_overcommit = 0.1, most_overcommit = 16;
+constexpr Duration longest_start_wait = std::chrono::seconds(25);
 constexpr int wrong_usage = 2;
 
 int refuse(const std::string& problem, const std::string& hint) {
@@ -25,7 +26,7 @@ std::string env_name(std::string flag) {
 
 // The words that need a look, as they were given.
 struct Given {
-  std::string unit = "512Mi", doors = "plugin,dra", log_level = "info";
+  std::string unit = "512Mi", doors = "plugin,dra", log_level = "info", start_wait = "20s";
 };
 
 std::optional<int> take(const Given& given, Settings& settings) {
@@ -43,6 +44,12 @@ std::optional<int> take(const Given& given, Settings& settings) {
     return refuse(fmt::format("--overcommit: {} is not a number from {} to {}", settings.rules.overcommit,
                               least_overcommit, most_overcommit),
                   "for example --overcommit 2: twice the memory of each card is declared");
+  const auto wait = parse_duration(given.start_wait);
+  if (!wait || *wait > longest_start_wait)
+    return refuse(fmt::format("--start-wait: '{}' is no time up to {}", given.start_wait,
+                              format_duration(longest_start_wait)),
+                  "the kubelet gives up after 30 s, and asks again");
+  settings.start_wait = *wait;
   if (given.doors != "plugin" && given.doors != "dra" && given.doors != "plugin,dra" && given.doors != "dra,plugin")
     return refuse(fmt::format("--doors: '{}' is no list of doors", given.doors), "plugin, dra, or plugin,dra");
   settings.plugin_door = given.doors != "dra";
@@ -62,7 +69,7 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
   CLI::App app{"The agent of a Kubernetes node: gives pods leases of GPU memory", "sublet-kube"};
   app.set_version_flag("--version", "sublet-kube " SUBLET_VERSION);
   const auto option = [&app](const std::string& flag, auto& into, const std::string& text) {
-    return app.add_option("--" + flag, into, text)->envname(env_name(flag));
+    return app.add_option("--" + flag, into, text)->envname(env_name(flag))->take_last();
   };
   option("node-name", settings.node, "Name of this node (also NODE_NAME)");
   option("socket", settings.socket, "Socket of subletd (default: as sublet finds it)");
@@ -78,6 +85,8 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
   option("overcommit", settings.rules.overcommit, "Declared memory by the memory of the cards")->capture_default_str();
   option("unit", given.unit, "Memory of one unit of the device plugin")->capture_default_str();
   option("doors", given.doors, "plugin, dra, or both")->capture_default_str();
+  option("start-wait", given.start_wait, "Time that a start waits for memory before the kubelet has to ask again")
+      ->capture_default_str();
   option("log-level", given.log_level, "info or debug")->capture_default_str();
   try {
     app.parse(argc, argv);

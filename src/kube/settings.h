@@ -22,6 +22,7 @@ struct Settings {
   std::string interposer;                           // path on the node; "": containers do not get it
   std::string probe;                                // path of sublet-probe on the node; "": containers do not get it
   UnitRules rules;
+  Duration start_wait = std::chrono::seconds(20);   // for memory, in one call of the kubelet
   bool plugin_door = true;
   bool dra_door = true;
   bool verbose = false;

@@ -12,10 +12,10 @@ namespace sublet::kube {
 namespace {
 
 constexpr std::string_view separator = "::";
-// The kubelet refuses messages of 4 MiB. The rest is left for cards that come later.
-constexpr std::int64_t most_list_bytes = 3'500'000;
+// The kubelet refuses messages of more than 4 MiB (4,194,304 bytes).
+constexpr std::int64_t most_list_bytes = 4'000'000;
 // Tags and lengths around an id, and the word "Unhealthy".
-constexpr std::int64_t bytes_around_id = 18;
+constexpr std::int64_t bytes_around_id = 15;
 
 std::int64_t list_bytes(const std::vector<Card>& cards, const UnitRules& rules) {
   std::int64_t sum = 0;
@@ -55,9 +55,9 @@ Status check_list_size(const std::vector<Card>& cards, const UnitRules& rules) {
   while (list_bytes(cards, larger) > most_list_bytes) larger.unit = unit = 2 * unit;
   std::int64_t units = 0;
   for (const Card& card : cards) units += units_of(card, rules);
-  return bad_request(fmt::format("a unit of {} makes {} units, and their list of {} is larger than a message of the "
-                                 "kubelet, which is at most 4 MiB",
-                                 format_size(rules.unit), units, format_size({bytes})),
+  return bad_request(fmt::format("a unit of {} makes {} units, and their list of {} bytes is larger than a message of "
+                                 "the kubelet may be, {} bytes",
+                                 format_size(rules.unit), units, bytes, most_list_bytes),
                      fmt::format("choose --unit {}Mi or larger", unit.count / MiB.count));
 }
 

@@ -60,7 +60,7 @@ def test_a_pod_that_waits_is_told_so_and_starts_later(start_node):
     waiting = node.lease(second)
     assert waiting["state"] == "queued", waiting
     node.kubelet.remove(first)
-    node.kubelet.start_container(second)
+    node.kubelet.started(second)
     assert node.lease(second)["id"] == waiting["id"], "the place in the queue was kept"
 
 

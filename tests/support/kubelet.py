@@ -170,7 +170,7 @@ class Kubelet:
     def __init__(self, daemon, groups, api):
         self.daemon, self.groups, self.api = daemon, groups, api
         self.dir = daemon.dir / "kubelet"
-        self.pods, self.devices, self.registered = [], {}, 0
+        self.pods, self.devices, self.registered, self.resource = [], {}, 0, RESOURCE
         self.server = self.channel = None
         self.changed = threading.Condition()
         self.start()
@@ -205,7 +205,7 @@ class Kubelet:
         self.start()
 
     def register(self, request, _):
-        assert (request.version, request.resource_name) == ("v1beta1", RESOURCE), request
+        assert (request.version, request.resource_name) == ("v1beta1", self.resource), request
         assert request.options.pre_start_required and request.options.get_preferred_allocation_available
         socket = self.dir / "device-plugins" / request.endpoint
         if self.channel:
@@ -236,7 +236,7 @@ class Kubelet:
         for pod in list(self.pods):
             listed = answer.pod_resources.add(name=pod.name, namespace=pod.space)
             for number, ids in enumerate(pod.ids):
-                listed.containers.add(name=f"c{number}").devices.add(resource_name=RESOURCE, device_ids=ids)
+                listed.containers.add(name=f"c{number}").devices.add(resource_name=self.resource, device_ids=ids)
         return answer
 
     def call(self, name, request, answer, timeout=60):
@@ -291,6 +291,18 @@ class Kubelet:
         request = messages()["device_plugin"].PreStartContainerRequest(devices_ids=pod.ids[number])
         self.call("PreStartContainer", request, "PreStartContainerResponse", timeout)
 
+    def started(self, pod):
+        """Calls PreStartContainer until the pod has its memory, as the kubelet does."""
+        def starts():
+            try:
+                self.start_container(pod)
+            except grpc.RpcError as refused:
+                if "waits" in refused.details():
+                    return False
+                raise
+            return True
+        wait_until(starts, f"{pod.name} has its memory")
+
     def execute(self, pod, *command, number=0):
         """Starts a program in the container, with what Allocate has handed out."""
         inside = pod.group / f"container{number}"
@@ -308,7 +320,7 @@ class Kubelet:
         """Admits and starts the pod with one program."""
         self.admit(pod)
         self.make_sandbox(pod)
-        self.start_container(pod)
+        self.started(pod)
         return self.execute(pod, *command)
 
     def remove(self, pod):
@@ -337,8 +349,8 @@ class Node:
     def command(self, *flags):
         return [BIN / "sublet-kube", "--node-name", "n1", "--socket", self.daemon.socket, "--kubelet-dir",
                 self.kubelet.dir, "--cdi-dir", self.daemon.dir / "cdi", "--state-dir", self.state_dir, "--cgroup-root",
-                f"/{self.groups.top.name}", "--api-server", self.api.url, "--token-file", "/dev/null", *self.flags,
-                *flags]
+                f"/{self.groups.top.name}", "--api-server", self.api.url, "--token-file", "/dev/null",
+                "--start-wait", "2s", *self.flags, *flags]
 
     def start(self, wait=True):
         before = self.kubelet.registered

@@ -8,7 +8,7 @@ import uuid
 import grpc
 
 from tests.support.kubelet import messages
-from tests.support.sublet import BIN
+from tests.support.sublet import BIN, wait_until
 
 DRIVER = "vram.sublet.dev"
 
@@ -46,10 +46,12 @@ class Claim:
         return answer.claims[self.uid]
 
     def prepare(self):
-        """Returns the devices of the answer; raises AssertionError with the error's text."""
-        answer = self.call("Prepare")
-        assert not answer.error, answer.error
-        return list(answer.devices)
+        """Prepares the claim until it has its memory, and returns its devices. Another refusal is an AssertionError."""
+        def prepared():
+            answer = self.call("Prepare")
+            assert not answer.error or "waits" in answer.error, answer.error
+            return list(answer.devices)
+        return wait_until(prepared, "the claim is prepared")  # the kubelet repeats it too
 
     def refusal(self):
         answer = self.call("Prepare")
