@@ -107,12 +107,12 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
 
   grpc::Status GetPreferredAllocation(grpc::ServerContext*, const v1beta1::PreferredAllocationRequest* request,
                                       v1beta1::PreferredAllocationResponse* answer) override {
+    const std::vector<Card> known = known_cards();
     for (const auto& asked : request->container_requests()) {
       auto& into = *answer->add_container_responses();
-      for (const std::string& id :
-           choose_units(listed(asked.available_deviceids()), listed(asked.must_include_deviceids()),
-                        asked.allocation_size()))
-        into.add_deviceids(id);
+      const auto chosen = choose_units(known, settings.rules, listed(asked.available_deviceids()),
+                                       listed(asked.must_include_deviceids()), asked.allocation_size());
+      for (const std::string& id : chosen) into.add_deviceids(id);
     }
     return grpc::Status::OK;
   }
@@ -138,9 +138,13 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     return grpc::Status::OK;
   }
 
-  Result<Card> card_named(const std::string& uuid) {
+  std::vector<Card> known_cards() {
     const std::scoped_lock lock(mutex);
-    for (const Card& card : cards)
+    return cards;
+  }
+
+  Result<Card> card_named(const std::string& uuid) {
+    for (const Card& card : known_cards())
       if (card.uuid == uuid) return card;
     return not_found(fmt::format("no card has the units of '{}'", uuid), "sublet status shows the cards of the node");
   }

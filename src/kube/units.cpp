@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 namespace sublet::kube {
 namespace {
@@ -76,25 +77,32 @@ std::string main_card(const std::vector<std::string>& ids) {
   return card;
 }
 
-std::vector<std::string> choose_units(const std::vector<std::string>& available, const std::vector<std::string>& needed,
+std::vector<std::string> choose_units(const std::vector<Card>& cards, const UnitRules& rules,
+                                      const std::vector<std::string>& available, const std::vector<std::string>& needed,
                                       std::int64_t count) {
   std::vector<std::string> chosen = needed;
   const std::set<std::string> given(needed.begin(), needed.end());
   std::map<std::string, std::vector<std::string>> left;  // by card
   for (const std::string& id : available)
     if (const auto card = card_of_unit(id); card && !given.contains(id)) left[*card].push_back(id);
-  std::vector<std::pair<std::string, std::vector<std::string>>> cards(left.begin(), left.end());
   const auto used = count_by_card(needed);
   const std::int64_t missing = count - std::ssize(needed);
-  // A card that the container has units of, then the fullest card that is enough, then the emptiest ones.
-  const auto rank = [&](const auto& card) {
-    const auto size = std::ssize(card.second);
-    const bool enough = size >= missing;
-    return std::tuple(!used.contains(card.first), !enough, enough ? size : -size);
+  // Units that the card's memory still has, without over-commitment. Negative: it is over-committed by so many.
+  const auto room = [&](const std::string& uuid) {
+    const auto card = std::ranges::find(cards, uuid, &Card::uuid);
+    if (card == cards.end()) return std::int64_t{0};
+    const std::int64_t taken = units_of(*card, rules) - std::ssize(left[uuid]);
+    return units_of(*card, {rules.unit, 1}) - taken;
   };
-  std::ranges::stable_sort(cards, [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
-  for (const auto& [card, ids] : cards)
-    for (const std::string& id : ids) {
+  std::vector<std::tuple<bool, bool, bool, std::int64_t, std::string>> order;
+  for (const auto& [uuid, ids] : left) {
+    const std::int64_t has = room(uuid);
+    const bool enough = std::ssize(ids) >= missing, fits = enough && has >= missing;
+    order.emplace_back(!used.contains(uuid), !enough, !fits, fits ? has : -has, uuid);
+  }
+  std::ranges::sort(order);
+  for (const auto& card : order)
+    for (const std::string& id : left[std::get<std::string>(card)]) {
       if (std::ssize(chosen) >= count) return chosen;
       chosen.push_back(id);
     }

@@ -48,9 +48,11 @@ std::map<std::string, std::int64_t> count_by_card(const std::vector<std::string>
 // The card of most of the units; "" without units.
 std::string main_card(const std::vector<std::string>& ids);
 
-// Chooses `count` of the available units: all on one card if any has enough, and there the card with the fewest left
-// over. Otherwise the fewest cards. Units of `needed` are always chosen.
-std::vector<std::string> choose_units(const std::vector<std::string>& available, const std::vector<std::string>& needed,
+// Chooses `count` of the available units, all on one card if any has enough. A card whose memory is not given away yet
+// comes first, and of these the fullest; then the card that is over-committed least. Units of `needed` are always
+// chosen.
+std::vector<std::string> choose_units(const std::vector<Card>& cards, const UnitRules& rules,
+                                      const std::vector<std::string>& available, const std::vector<std::string>& needed,
                                       std::int64_t count);
 
 }  // namespace sublet::kube

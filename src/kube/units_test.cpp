@@ -35,17 +35,38 @@ TEST(Units, TooSmallOnesAreRefusedWithASizeThatFits) {
   EXPECT_TRUE(check_list_size(cards, {32 * MiB, 1}));
 }
 
+using Counts = std::map<std::string, std::int64_t>;
+
 TEST(Units, AreChosenOnOneCardThatIsFullest) {
+  const std::vector<Card> cards{card("A", 5), card("B", 2)};
+  const UnitRules rules{512 * MiB, 1};
   std::vector<std::string> free = ids("A", 10);
   for (const std::string& id : ids("B", 4)) free.push_back(id);
-  EXPECT_EQ(count_by_card(choose_units(free, {}, 3)), (std::map<std::string, std::int64_t>{{"B", 3}}));
-  EXPECT_EQ(count_by_card(choose_units(free, {}, 5)), (std::map<std::string, std::int64_t>{{"A", 5}}));
-  EXPECT_EQ(count_by_card(choose_units(free, {unit_id("A", 1)}, 3)), (std::map<std::string, std::int64_t>{{"A", 3}}));
-  const auto spread = choose_units(free, {}, 12);
-  EXPECT_EQ(count_by_card(spread), (std::map<std::string, std::int64_t>{{"A", 10}, {"B", 2}}));
+  const auto choose = [&](const std::vector<std::string>& needed, std::int64_t count) {
+    return choose_units(cards, rules, free, needed, count);
+  };
+  EXPECT_EQ(count_by_card(choose({}, 3)), (Counts{{"B", 3}}));
+  EXPECT_EQ(count_by_card(choose({}, 5)), (Counts{{"A", 5}}));
+  EXPECT_EQ(count_by_card(choose({unit_id("A", 1)}, 3)), (Counts{{"A", 3}}));
+  const auto spread = choose({}, 12);
+  EXPECT_EQ(count_by_card(spread), (Counts{{"A", 10}, {"B", 2}}));
   EXPECT_EQ(main_card(spread), "A");
   EXPECT_EQ(main_card({}), "");
-  EXPECT_EQ(choose_units({}, {}, 2).size(), 0U);
+  EXPECT_EQ(choose_units(cards, rules, {}, {}, 2).size(), 0U);
+}
+
+TEST(Units, AreChosenWhereNobodyHasToBePaused) {
+  const std::vector<Card> cards{card("A", 4), card("B", 4)};
+  const UnitRules twice{512 * MiB, 2};  // 16 units of each card, and memory for 8
+  const auto choose = [&](std::int64_t left_on_a, std::int64_t left_on_b, std::int64_t count) {
+    std::vector<std::string> free = ids("A", left_on_a);
+    for (const std::string& id : ids("B", left_on_b)) free.push_back(id);
+    return count_by_card(choose_units(cards, twice, free, {}, count));
+  };
+  EXPECT_EQ(choose(12, 16, 4), (Counts{{"A", 4}})) << "A has memory for 4 more";
+  EXPECT_EQ(choose(12, 16, 5), (Counts{{"B", 5}}));
+  EXPECT_EQ(choose(6, 4, 4), (Counts{{"A", 4}})) << "A is over-committed less";
+  EXPECT_EQ(choose(2, 4, 4), (Counts{{"B", 4}}));
 }
 
 }  // namespace
