@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The manifests and the plugin of kubectl, without a cluster. `./dev test cluster` installs them in one."""
+import subprocess
+
+import pytest
+import yaml
+
+from tests.support.contract import ROOT
+
+MANIFESTS = ROOT / "packaging/kubernetes/manifests/sublet.yaml"
+PLUGIN = ROOT / "integrations/kubernetes/kubectl-sublet"
+
+
+@pytest.fixture(name="objects", scope="module")
+def objects_fixture():
+    documents = [each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each]
+    return {(each["kind"], each["metadata"]["name"]): each for each in documents}
+
+
+def test_the_agent_may_do_no_more_than_it_does(objects):
+    rules = objects["ClusterRole", "sublet-kube"]["rules"]
+    rights = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert not {resource for resource, verb in rights if "*" in resource + verb or resource == "secrets"}
+    written = {resource for resource, verb in rights if verb not in ("get", "list", "watch")}
+    assert written == {"pods/status", "events", "resourceclaims/status", "resourceclaims/driver", "resourceslices"}
+
+
+def test_each_policy_is_bound_and_fails_closed(objects):
+    for kind in ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"):
+        policies = {name: each for (found, name), each in objects.items() if found == kind}
+        bound = {each["spec"]["policyName"] for (found, _), each in objects.items() if found == f"{kind}Binding"}
+        assert policies and set(policies) == bound
+        assert {each["spec"]["failurePolicy"] for each in policies.values()} == {"Fail"}
+
+
+def test_the_resource_is_named_after_the_unit(objects):
+    agent, = objects["DaemonSet", "sublet-kube"]["spec"]["template"]["spec"]["containers"]
+    assert "--unit=512Mi" in agent["args"] and "--doors=plugin,dra" in agent["args"]
+    assert "sublet.dev/vram-512mi" in yaml.safe_dump(objects["MutatingAdmissionPolicy", "sublet-gpu-mem"])
+
+
+@pytest.fixture(name="plugin")
+def plugin_fixture(tmp_path):
+    """Runs the plugin with a kubectl that answers with `answers` by a part of its arguments."""
+    def run(*arguments, **answers):
+        lines = ["#!/bin/sh", 'echo "$*" >>"$0.calls"', 'case "$*" in']
+        for number, (part, said) in enumerate(answers.items()):
+            (tmp_path / str(number)).write_text(said)
+            lines.append(f"*{part}*) cat {tmp_path}/{number} ;;")
+        (tmp_path / "kubectl").write_text("\n".join([*lines, "esac", ""]))
+        (tmp_path / "kubectl").chmod(0o755)
+        calls = tmp_path / "kubectl.calls"
+        calls.write_text("")
+        done = subprocess.run(["sh", PLUGIN, *arguments], capture_output=True, text=True, timeout=60,
+                              env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+        return done, calls.read_text()
+    return run
+
+
+def test_why_tells_the_daemon_s_answer_to_a_user_who_may_ask_the_agent(plugin):
+    done, calls = plugin("why", "train", "-n", "lab", nodeName="n7", Resident="False", can="yes", exec="lease-3 waits",
+                         app="sublet-kube-x1")
+    assert done.returncode == 0 and "lease-3 waits" in done.stdout, done
+    assert "sublet why lab.train" in calls and "get pod train -n lab" in calls
+
+
+def test_why_tells_conditions_and_events_to_others(plugin):
+    done, calls = plugin("why", "train", nodeName="n7", message="6 GiB parked for team-b", can="no", events="Parked")
+    assert "6 GiB parked for team-b" in done.stdout and "exec" not in calls.replace("pods/exec", ""), done
+
+
+def test_why_tells_that_a_pod_has_no_node(plugin):
+    done, _ = plugin("why", "train", PodScheduled="0/3 nodes are available: Insufficient sublet.dev/vram-512mi")
+    assert "no node yet" in done.stdout and "Insufficient" in done.stdout, done
+
+
+@pytest.mark.parametrize("arguments, said", [(("why",), "which pod"), (("whine", "x"), "whine"), (("ps", "-x"), "-x"),
+                                             (("why", "a", "b"), "one pod"), (("ps", "-n"), "needs a namespace")])
+def test_wrong_arguments_of_the_plugin_are_refused(plugin, arguments, said):
+    done, calls = plugin(*arguments)
+    assert done.returncode == 2 and said in done.stderr and "get pod" not in calls, done
