@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-HEAVY = pathlib.Path(__file__).resolve().parent / "heavy"
+TESTS = pathlib.Path(__file__).resolve().parent
 
 
 def shares_a_fixture(item):
@@ -14,12 +14,13 @@ def shares_a_fixture(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks all tests of tests/heavy. One worker runs all tests that share a fixture, and they start first: together
-    they take long.
+    """Marks all tests of tests/heavy and of tests/cluster. One worker runs all tests that share a fixture, and they
+    start first: together they take long.
     """
     for item in items:
-        if HEAVY in item.path.parents:
-            item.add_marker("heavy")
+        for name in ("heavy", "cluster"):
+            if TESTS / name in item.path.parents:
+                item.add_marker(name)
         if shares_a_fixture(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)

@@ -174,9 +174,10 @@ LEFT_OUT = " kill matrices left out: src/core, src/engine and src/store are as o
 
 def test_kill_matrices_run_if_a_change_concerns_them(dev):
     status, lines = dev(matrices=0)
-    assert status == 0 and lines[2].startswith("pytest not heavy and not nightly: ") and lines[-1] == " "
+    assert status == 0 and lines[-1] == " "
+    assert lines[2].startswith("pytest not heavy and not nightly and not cluster: ")
     status, lines = dev(matrices=3)
-    assert status == 0 and lines[2].startswith("pytest not heavy and not nightly and not matrix: ")
+    assert status == 0 and lines[2].startswith("pytest not heavy and not nightly and not cluster and not matrix: ")
     assert lines[-1] == LEFT_OUT
     assert dev(matrices=3, SUBLET_MATRICES="1") == dev(matrices=0)
     assert dev(matrices=1)[0] == 1, "a choice that crashed leaves nothing out"
@@ -186,8 +187,8 @@ def test_only_chosen_tests_are_built_and_run(dev):
     status, lines = dev("changed", matrices=3, chosen="pytest tests/a.py\nunit core_test\nunit sim")
     assert status == 0 and lines == [
         "build programs core_test sim", "unit -R ^(core|sim)$",
-        "pytest not heavy and not nightly and not matrix: -- -m not heavy and not nightly and not matrix "
-        "-n 6 --dist loadgroup tests/a.py", LEFT_OUT]
+        "pytest not heavy and not nightly and not cluster and not matrix: -- -m not heavy and not nightly and not "
+        "cluster and not matrix -n 6 --dist loadgroup tests/a.py", LEFT_OUT]
     _, lines = dev("changed", chosen="pytest tests/a.py")
     assert lines[0] == "build programs" and lines[1].startswith("pytest ")
     assert dev("changed", chosen="everything") == dev()

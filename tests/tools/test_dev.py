@@ -144,6 +144,24 @@ def test_ci_runs_both_groups_and_sums_them(tmp_path, first, second, status, clos
     assert lines[-1] == closing and done.returncode == status
 
 
+@pytest.mark.parametrize("built", [True, False])
+def test_ci_tests_a_cluster_where_somebody_has_built_its_programs(tmp_path, built):
+    for name in (".ci/run", "tools/count_tests.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    script = ["#!/bin/bash", 'echo "dev $*"', "folder=build/report${2:+-$2}; mkdir -p $folder",
+              """echo '{"passed": 1}' >$folder/total.json""", ""]
+    (tmp_path / "dev").write_text("\n".join(script))
+    (tmp_path / "dev").chmod(0o755)
+    (tmp_path / "cache/1.36.3").mkdir(parents=True)
+    if built:
+        (tmp_path / "cache/1.36.3/complete").touch()
+    done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=60,
+                          env={"PATH": "/usr/bin:/bin", "SUBLET_CLUSTER_CACHE": str(tmp_path / "cache")})
+    assert ("dev test cluster" in done.stdout) == built
+    assert done.stdout.splitlines()[-1] == f"{3 if built else 2} passed, 0 failed, 0 skipped"
+
+
 @pytest.mark.parametrize("touched, last, mutants", [
     ("src/lease/lease.h", "README.md", "all"), ("tests/sim/main.cpp", "tests/sim/main.cpp", "all"),
     ("src/cli/run.cpp", "README.md", "few"),
@@ -179,7 +197,7 @@ def test_arguments_that_are_not_there_are_refused(arguments):
     assert done.returncode == 2 and arguments[-1] in done.stderr
 
 
-@pytest.mark.parametrize("group", ["nightly_tests", "heavy_tests"])
+@pytest.mark.parametrize("group", ["nightly_tests", "heavy_tests", "cluster_tests"])
 def test_a_group_of_tests_keeps_the_report_of_its_caller(tmp_path, group):
     functions = (ROOT / "dev").read_text().removesuffix('main "$@"\n')
     (tmp_path / "dev").write_text(f"""{functions}
