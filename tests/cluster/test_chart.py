@@ -31,7 +31,7 @@ def test_the_api_server_takes_the_manifests(bare):
 @pytest.mark.parametrize("flags, has, has_not", [
     (("--set=doors={plugin}",), "sublet-gpu-mem", "DeviceClass"),
     (("--set=doors={dra}",), "DeviceClass", "sublet-gpu-mem"),
-    (("--set=unit=1Gi",), "sublet.dev/vram-1gi", UNIT),
+    (("--set=unit=1Gi",), "sublet.dev/vram-1gi", "sublet.dev/vram-512mi"),
     (("--set=gpuMem=false",), "DeviceClass", "MutatingAdmissionPolicy"),
     (("--kube-version=1.33.0",), "--doors=plugin\n", "MutatingAdmissionPolicy"),
     (("--kube-version=1.35.0",), "ValidatingAdmissionPolicy", "DeviceClass"),
@@ -50,8 +50,8 @@ def created(cluster, name, **env):
     return answer["spec"]["containers"][0]["resources"]
 
 
-@pytest.mark.parametrize("value, units", [("512M", 1), ("512MiB", 1), ("513Mi", 2), ("6GiB", 12), ("6G", 12),
-                                          ("80000M", 157)])
+@pytest.mark.parametrize("value, units", [("512M", 8), ("512MiB", 8), ("513Mi", 9), ("6GiB", 96), ("6G", 96),
+                                          ("8001M", 126)])
 def test_gpu_mem_becomes_a_request(charted, cluster, value, units):
     expected = {UNIT: str(units)}
     assert created(cluster, "asks", GPU_MEM=value) == {"limits": expected, "requests": expected}
@@ -68,7 +68,7 @@ def test_a_request_of_a_pod_counts_more_than_gpu_mem(charted, cluster):
     made["spec"]["containers"].append(dict(pod("x")["spec"]["containers"][0], name="second",
                                            env=[{"name": "GPU_MEM", "value": "1G"}]))
     answer = cluster.api.create("/api/v1/namespaces/default/pods?dryRun=All", made)
-    assert [each["resources"]["limits"][UNIT] for each in answer["spec"]["containers"]] == ["3", "2"]
+    assert [each["resources"]["limits"][UNIT] for each in answer["spec"]["containers"]] == ["3", "16"]
 
 
 @pytest.mark.parametrize("value", ["much", "-1G", "0.5", "512"])

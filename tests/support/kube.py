@@ -58,7 +58,7 @@ def missing():
 
 
 class Kubernetes:
-    def __init__(self, cards="1x80GiB"):
+    def __init__(self, cards="1x10GiB,context_bytes=33554432"):
         # The groups of pods have the same names in each cluster, so one runs at a time.
         self.alone = open(pathlib.Path(tempfile.gettempdir()) / "sublet-test-kube.lock", "w")
         fcntl.flock(self.alone, fcntl.LOCK_EX)

@@ -13,6 +13,8 @@ from .sublet import BIN, BUILD
 
 BUSYBOX = "/usr/bin/busybox"
 APPLETS = ("sh", "sleep", "true", "cat", "test", "touch", "echo", "kill", "env", "ls", "grep")
+# GPU_MEM is the size of the lease, which has the program's context too.
+SMOKE = 'size=${GPU_MEM:-512M}; exec simgpu-load --alloc "$((${size%M*} - 64))MiB" --seconds 600 --verify'
 
 
 def libraries_of(program):
@@ -74,7 +76,7 @@ def write_images(folder):
         files.update({needed: needed for needed in libraries_of(library)})
     made = {"gpu-test-image": (files, links, {
         "Env": ["PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=/usr/lib/simgpu"],
-        "Cmd": ["/bin/sh", "-c", 'exec simgpu-load --alloc "${GPU_MEM:-512M}" --seconds 600 --verify']})}
+        "Cmd": ["/bin/sh", "-c", SMOKE]})}
     made["sublet-kube"] = (*with_busybox(BIN / "sublet-kube", BIN / "sublet"), {
         "Env": ["PATH=/usr/bin:/bin"], "Entrypoint": ["/usr/bin/sublet-kube"]})
     made["sublet-test/pause:1"] = ({"/bin/busybox": BUSYBOX}, {}, {"Entrypoint": ["/bin/busybox", "sleep", "1000000"]})

@@ -10,8 +10,10 @@ from .sublet import BIN, wait_until
 CHART = ROOT / "packaging/kubernetes/chart"
 MANIFESTS = ROOT / "packaging/kubernetes/manifests/sublet.yaml"
 ACCOUNT = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/sublet-kube"
-UNIT = "sublet.dev/vram-512mi"
-HEADER = "# SPDX-License-Identifier: Apache-2.0\n# Rendered from the chart by SUBLET_RENDER=1 ./dev test cluster -k manifests.\n"
+UNIT = "sublet.dev/vram-64mi"  # the card of 10 GiB has 160 of them
+UNIT_BYTES = 64 << 20
+HEADER = "# SPDX-License-Identifier: Apache-2.0\n" \
+    "# Rendered from the chart by SUBLET_RENDER=1 ./dev test cluster -k manifests.\n"
 # A simulated card knows processes by the pids of the host, and its image is only on this machine.
 SIMULATED = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
              "metadata": {"name": "simulated-card"},
@@ -28,7 +30,7 @@ BINDING = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdm
 def values(cluster, **more):
     """Returns the chart's values for the cluster, as flags of Helm."""
     given = {"socket": cluster.daemon.socket, "cdiDir": cluster.dir / "cdi", "stateDir": cluster.dir / "agent",
-             "apiServer.host": "127.0.0.1", "apiServer.port": cluster.ports["api"], "overcommit": "2.0",
+             "apiServer.host": "127.0.0.1", "apiServer.port": cluster.ports["api"], "overcommit": "2.0", "unit": "64Mi",
              "logLevel": "debug", **more}
     return [f"--set-string={name}={value}" for name, value in given.items()]
 
@@ -96,7 +98,7 @@ def agent_pid(cluster):
     return None
 
 
-def pod(name, units=0, gib=0.5, seconds=600, **spec):
+def pod(name, units=0, gib=0.125, seconds=600, **spec):
     """Returns a pod that fills so much memory. `units` of 0: it asks for nothing."""
     container = {"name": "work", "image": "gpu-test-image", "command": [
         "/bin/sh", "-c", f"exec simgpu-load --alloc {int(gib * 1024)}MiB --seconds {seconds} --verify"]}
