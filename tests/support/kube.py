@@ -17,6 +17,7 @@ import tempfile
 import time
 
 from . import kube_files, kube_images
+from .contract import ROOT
 from .kube_api import KubeApi
 from .slurm import free_ports
 from .sublet import BIN, BUILD, Daemon, wait_until
@@ -25,19 +26,24 @@ VERSION = os.environ.get("SUBLET_CLUSTER_VERSION", "1.36.3")
 CACHES = os.environ.get("SUBLET_CLUSTER_CACHE") or pathlib.Path(
     os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "sublet-cluster"
 CACHE = pathlib.Path(CACHES) / VERSION
-FAST = '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[lease]\nlinger = "1s"\n[pause]\ncooldown = "1s"\n'
-CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler")
+FAST = '[gpu]\ninterval_idle = "300ms"\ninterval_busy = "100ms"\n[lease]\nlinger = "1s"\n' \
+    '[pause]\ncooldown = "1s"\nmin_residency = "0s"\n'
+PLUGINS = ROOT / "integrations/kubernetes"
 SYSTEM = "sublet-system"
+FIXED = [pathlib.Path(path) for path in
+         ("/var/lib/kubelet", "/var/lib/sublet-kube", "/run/sublet", "/run/cdi", "/run/containerd")]
 HIERARCHIES = pathlib.Path("/sys/fs/cgroup")
 KINDS = {"pods": "/api/v1/namespaces/{}/pods", "events": "/api/v1/namespaces/{}/events",
          "claims": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"}
 
-# A mount namespace whose mounts end with its last process. Fixed paths of the kubelet and containerd lead to the
-# cluster's folder.
+# A mount namespace whose mounts end with its last process. Fixed paths of the kubelet, of containerd and of an
+# installation of Sublet lead to the cluster's folder.
 NAMESPACE = """set -e
 mount --make-rshared /
-mkdir -p /var/lib/kubelet
 mount --bind {dir}/kubelet /var/lib/kubelet
+mount --bind {dir}/agent /var/lib/sublet-kube
+mount --bind {daemon} /run/sublet
+mount --bind {dir}/cdi /run/cdi
 mount -t tmpfs none /run/containerd
 mount -t tmpfs none /var/log
 mount --bind {dir}/hosts /etc/hosts
@@ -57,6 +63,17 @@ def missing():
     return f"not installed: {', '.join(absent)}" if absent else ""
 
 
+def groups_of_pods():
+    """Returns all control groups of pods with their pids. Groups may be removed meanwhile."""
+    found = []
+    for top in HIERARCHIES.glob("*/kubepods"):
+        for folder, _, _ in os.walk(top):
+            with contextlib.suppress(OSError):
+                pids = (pathlib.Path(folder) / "cgroup.procs").read_text().split()
+                found.append((folder, set(map(int, pids))))
+    return found
+
+
 class Kubernetes:
     def __init__(self, cards="1x10GiB,context_bytes=33554432"):
         # The groups of pods have the same names in each cluster, so one runs at a time.
@@ -66,8 +83,7 @@ class Kubernetes:
         self.dir.chmod(0o755)
         self.processes, self.logs = {}, {}
         self.holder = self.daemon = None
-        self.made = [path for path in (pathlib.Path("/var/lib/kubelet"), pathlib.Path("/run/containerd"))
-                     if not path.exists()]
+        self.made = [path for path in FIXED if not path.exists()]
         try:
             self._start(cards)
         except BaseException:
@@ -101,8 +117,9 @@ class Kubernetes:
                            for number, name in enumerate(kube_files.KERNEL))
         self.holder = subprocess.Popen(
             ["unshare", "--mount", "--propagation", "private", "sh", "-c",
-             NAMESPACE.format(dir=self.dir, kernel=kernel)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+             NAMESPACE.format(dir=self.dir, daemon=self.daemon.dir, kernel=kernel)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True)
         said = self.holder.stdout.readline()
         assert said == "ready\n", f"no mount namespace: {said}"
 
@@ -111,8 +128,9 @@ class Kubernetes:
         return ["nsenter", f"--mount=/proc/{self.holder.pid}/ns/mnt", *map(str, command)]
 
     def env(self, **more):
-        return {"PATH": f"{CACHE}/bin:{CACHE}/root/usr/bin:{BIN}:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
-                "HOME": str(self.dir), "KUBECONFIG": str(self.dir / "admin.kubeconfig"), **more}
+        path = f"{CACHE}/bin:{CACHE}/root/usr/bin:{BIN}:{PLUGINS}:/usr/sbin:/usr/bin:/sbin:/bin"
+        return {"PATH": path, "LANG": "C.UTF-8", "HOME": str(self.dir),
+                "KUBECONFIG": str(self.dir / "admin.kubeconfig"), **more}
 
     def start(self, name, command=(), **env):
         """Starts a part of the cluster, also again; a command makes a new part."""
@@ -189,11 +207,7 @@ class Kubernetes:
 
     def processes_of(self, uid):
         """Returns the pids in the control groups of the pod."""
-        found = set()
-        for procs in HIERARCHIES.glob(f"*/kubepods/**/pod{uid}/**/cgroup.procs"):
-            with contextlib.suppress(OSError):
-                found.update(map(int, procs.read_text().split()))
-        return found
+        return {pid for folder, pids in groups_of_pods() if f"/pod{uid}" in folder for pid in pids}
 
     # --- leases ---
     def lease_of(self, name, namespace="default"):
@@ -244,17 +258,10 @@ class Kubernetes:
         if (process := self.processes.get("kubelet")) is not None and process.poll() is None:
             self.kill("kubelet")
         deadline = time.monotonic() + 30
-        while (pids := self._pids_of_pods()) and time.monotonic() < deadline:
+        while (pids := {pid for _, each in groups_of_pods() for pid in each}) and time.monotonic() < deadline:
             for pid in pids:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-
-    def _pids_of_pods(self):
-        pids = set()
-        for procs in HIERARCHIES.glob("*/kubepods/**/cgroup.procs"):
-            with contextlib.suppress(OSError):
-                pids.update(map(int, procs.read_text().split()))
-        return pids
 
     def _end_shims(self):
         mark = os.fsencode(self.dir / "containerd.sock")
@@ -265,10 +272,9 @@ class Kubernetes:
                     os.kill(int(path.parent.name), signal.SIGKILL)
 
     def _remove_groups(self):
-        for top in HIERARCHIES.glob("*/kubepods"):
-            for folder in sorted([top, *(path for path in top.rglob("*") if path.is_dir())], reverse=True):
-                with contextlib.suppress(OSError):  # a process is still ending there
-                    folder.rmdir()
+        for folder, _ in reversed(groups_of_pods()):
+            with contextlib.suppress(OSError):  # a process is still ending there
+                os.rmdir(folder)
 
     def close(self):
         self._end_pods()

@@ -29,7 +29,7 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
   disable_apparmor = true
   netns_mounts_under_state_dir = true
   enable_cdi = true
-  cdi_spec_dirs = ['{dir}/cdi']
+  cdi_spec_dirs = ['/etc/cdi', '/var/run/cdi']
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = ['{dir}/cni']
     conf_dir = '{dir}/cni/conf'
@@ -76,7 +76,7 @@ def write_certificates(folder):
 
 def write_files(folder, ports):
     """Writes all files below the folder and returns the tokens by the names of USERS."""
-    for name in ("cdi", "cni/conf", "kubelet", "podlogs", "plugins", "kernel"):
+    for name in ("agent", "cdi", "cni/conf", "kubelet", "podlogs", "plugins", "kernel"):
         (folder / name).mkdir(parents=True)
     write_certificates(folder / "pki")
     tokens = {name: secrets.token_hex(16) for name in USERS}

@@ -29,14 +29,12 @@ BINDING = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdm
 
 def values(cluster, **more):
     """Returns the chart's values for the cluster, as flags of Helm."""
-    given = {"socket": cluster.daemon.socket, "cdiDir": cluster.dir / "cdi", "stateDir": cluster.dir / "agent",
-             "apiServer.host": "127.0.0.1", "apiServer.port": cluster.ports["api"], "overcommit": "2.0", "unit": "64Mi",
-             "logLevel": "debug", **more}
+    given = {"apiServer.host": "127.0.0.1", "apiServer.port": cluster.ports["api"], "overcommit": "2.0",
+             "unit": "64Mi", "logLevel": "debug", "probe": BIN / "sublet-probe", **more}
     return [f"--set-string={name}={value}" for name, value in given.items()]
 
 
 def install(cluster, **more):
-    (cluster.dir / "agent").mkdir(exist_ok=True)
     cluster.apply(SIMULATED, BINDING)
     cluster.call("helm", "upgrade", "--install", "sublet", CHART, "--namespace", SYSTEM, "--create-namespace",
                  *values(cluster, **more))
