@@ -212,6 +212,8 @@ static void accept(Step& step, Device& device, const DeviceReading& reading, Tim
   const bool resized = reading.total != device.reading.total;
   if (resized) charge_device(step.state, device, -1);
   device.reading = reading;
+  if (reading.unified) step.state.devices.unified.insert(reading.uuid);
+  else step.state.devices.unified.erase(reading.uuid);
   if (resized) charge_device(step.state, device, 1);
   device.read_at = began;
   device.unleased = unleased;

@@ -12,6 +12,9 @@ struct StateCorruption {
   Charge& charge(LeaseId id) { return state.leases.runtime.at(id).charges.at(0); }
   LeaseRuntime& runtime(LeaseId id) { return state.leases.runtime.at(id); }
   std::set<LeaseId>& away() { return state.pauses.away; }
+  std::set<LeaseId>& pausing() { return state.pauses.pausing; }
+  std::set<std::string>& unified() { return state.devices.unified; }
+  std::set<std::string>& paused_above() { return state.devices.with_paused_above; }
   std::set<LeaseId>& verifying() { return state.pauses.verifying; }
   Queue& queue() { return state.queue; }
   std::set<DeviceFree>& rooms() { return state.devices.by_free; }
@@ -52,7 +55,7 @@ struct Row {
 const Row rows[] = {
     {"has a parking", [](auto& bug, const Four& w) { bug.lease(w.active).parking.emplace(); }},
     {"in the index of paused leases", [](auto& bug, const Four& w) { bug.away().erase(w.paused); }},
-    {"in the index of pausing leases", [](auto& bug, const Four& w) { bug.state.pauses.pausing.insert(w.paused); }},
+    {"in the index of pausing leases", [](auto& bug, const Four& w) { bug.pausing().insert(w.paused); }},
     {"in the queue", [](auto& bug, const Four& w) { bug.queue().erase(w.first); }},
     {"queue: length", [](auto& bug, const Four& w) { bug.queue().erase(w.first); }},
     {"queue: lease at that place", [](auto& bug, const Four& w) { bug.lease(w.first).priority = -50; }},
@@ -75,6 +78,10 @@ const Row rows[] = {
     {"residues is", [](auto& bug, const Four&) { bug.device().residues += GiB; }},
     {"residues_to_come", [](auto& bug, const Four&) { bug.device().residues_to_come += GiB; }},
     {"index of leases by charge is complete", [](auto& bug, const Four&) { bug.device().by_charge.clear(); }},
+    {"in the index of unified devices",
+     [](auto& bug, const Four&) { bug.unified().insert(bug.device().reading.uuid); }},
+    {"in the index of devices with leases that could leave for a paused one",
+     [](auto& bug, const Four&) { bug.paused_above().clear(); }},
     {"leases that might yield", [](auto& bug, const Four&) { ++bug.device().might_yield[0].leases; }},
     {"bytes that might be yielded", [](auto& bug, const Four&) { bug.device().might_yield[0].charged += GiB; }},
     {"in the index of devices where a lease might yield",

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace sublet::core {
 namespace {
@@ -132,22 +133,22 @@ Line CostModel::line(const Key& key) const {
 void CostModel::learn(const LearnedMove& learned) {
   known_.clear();
   const auto add = [&](const Consumer& consumer, const std::string& device, const Line& expected) {
-    Entry& entry = entries_[{consumer, device, learned.method, learned.move}];
+    const Key key{consumer, device, learned.method, learned.move};
+    Entry& entry = entries_[key];
     entry.curve.add(learned.sample, expected, learned.move == Move::settle ? far_off_settling : far_off);
-    entry.last_at = learned.at;
+    const Time before = std::exchange(entry.last_at, learned.at);
+    if (consumer.name.empty() && device.empty()) return;  // what is known of the machine is kept
+    by_age_.erase({before, key});
+    by_age_.insert({learned.at, key});
   };
   const Line here = line({{}, learned.device, learned.method, learned.move});
   const Line machine = line({{}, "", learned.method, learned.move});
   if (!learned.consumer.name.empty()) add(learned.consumer, "", here);
   if (!learned.device.empty()) add({}, learned.device, machine);
   add({}, "", assumed(learned.method, learned.move));
-  if (entries_.size() <= entries_kept) return;
-  auto oldest = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const bool machines = entry->first.consumer.name.empty() && entry->first.device.empty();
-    if (!machines && (oldest == entries_.end() || entry->second.last_at < oldest->second.last_at)) oldest = entry;
-  }
-  if (oldest != entries_.end()) entries_.erase(oldest);
+  if (entries_.size() <= entries_kept || by_age_.empty()) return;
+  entries_.erase(by_age_.begin()->second);
+  by_age_.erase(by_age_.begin());
 }
 
 void CostModel::know_link(const std::string& device, Bytes per_second) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +153,7 @@ class CostModel {
   const Known& known(const Consumer& consumer, const std::string& device, PauseMethod method, Move move) const;
   MoveCurve::Line on_device(const std::string& device, PauseMethod method, Move move) const;
   std::map<Key, Entry> entries_;
+  std::set<std::pair<Time, Key>> by_age_;  // the same by Entry::last_at, but those of the machine
   std::map<std::string, Bytes, std::less<>> links_;  // by device
   mutable std::map<Key, Known, ByParts> known_;      // by consumer and device; without a name: all consumers there
 };

@@ -104,6 +104,7 @@ void forget_device(State& state, const std::string& uuid) {
   if (indexed.age) state.devices.ages.erase({*indexed.age, uuid});
   if (indexed.capacity) state.devices.capacities.erase({*indexed.capacity, uuid});
   state.devices.with_paused_above.erase(uuid);
+  state.devices.unified.erase(uuid);
   state.devices.by_uuid.erase(at);
 }
 
@@ -134,8 +135,7 @@ void reindex(State& state, const Rules& rules, Time now) {
   state.devices.moved.clear();
 }
 
-// True if leases there could be paused for a paused lease, or are leaving.
-static bool has_paused_above(const State& state, const Device& device) {
+bool has_paused_above(const State& state, const Device& device) {
   if (device.parked == 0) return false;
   bool any = false;
   Tier paused = Tier::spot, others = Tier::critical;

@@ -114,7 +114,8 @@ struct Devices {
   std::array<std::set<std::string>, tier_count> with_victims;  // uuids of devices with possible victims, by their tier
   // Uuids of devices with a paused lease beside leases with memory of its tier or a lower one, as of the last step.
   std::set<std::string> with_paused_above;
-  Time snapshot_began;                                         // of the newest snapshot
+  std::set<std::string> unified;  // uuids of devices with the memory of the machine
+  Time snapshot_began;            // of the newest snapshot
   std::string snapshot_problem;  // why the last attempt at a snapshot failed; "" if it succeeded
 };
 
@@ -157,6 +158,9 @@ Bytes most_beside_others(const State& state, const Lease& lease, const Device& d
 bool may_have_victims(const State& state, Tier tier);
 // The devices with a lease of just this tier that may be a victim; uuids.
 const std::set<std::string>& devices_with_victims(const State& state, Tier tier);
+
+// True if leases there could be paused for a paused lease, or are leaving.
+bool has_paused_above(const State& state, const Device& device);
 
 Device& device_entry(State& state, const std::string& uuid);
 void forget_device(State& state, const std::string& uuid);  // only for a device without bookings

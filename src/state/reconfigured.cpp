@@ -68,8 +68,8 @@ Bytes untold_on(const State& state, const Device& device) {
 
 Bytes promised_of_machine(const State& state) {
   Bytes all;
-  for (const auto& [uuid, device] : state.devices.by_uuid) {
-    if (!device.reading.unified) continue;
+  for (const std::string& uuid : state.devices.unified) {
+    const Device& device = state.devices.by_uuid.at(uuid);
     all += std::max(device.charged - device.leased_used - untold_on(state, device), Bytes{});
   }
   return all;

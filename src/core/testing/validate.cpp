@@ -123,6 +123,9 @@ void Validation::check_device(const Device& device) {
   };
   expect(uuid, "index of leases by charge is complete", std::ranges::equal(device.by_charge, sum.by_charge, same),
          true);
+  expect(uuid, "in the index of unified devices", state_.devices.unified.contains(uuid), device.reading.unified);
+  expect(uuid, "in the index of devices with leases that could leave for a paused one",
+         state_.devices.with_paused_above.contains(uuid), has_paused_above(state_, device));
   for (std::size_t tier = 0; tier < tier_count; ++tier) {
     expect(uuid, "leases that might yield", device.might_yield[tier].leases, sum.might_yield[tier].leases);
     expect(uuid, "bytes that might be yielded", device.might_yield[tier].charged, sum.might_yield[tier].charged);
