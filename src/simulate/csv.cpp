@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,6 +16,8 @@
 
 namespace sublet::simulate {
 namespace {
+
+constexpr Bytes largest_file = GiB;
 
 Error problem_in(const std::string& file, std::size_t line, std::string detail, std::string hint = {}) {
   return {Code::BadRequest, fmt::format("{}:{}: {}", file, line, detail), std::move(hint)};
@@ -112,8 +116,23 @@ static Status check_names(const std::string& path, const std::vector<std::string
   return {};
 }
 
+// A device never ends, and a pipe may have no writer.
+static Status check_file(const std::string& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return {};  // told when it is opened
+  if (!S_ISREG(file.st_mode))
+    return bad_request(fmt::format("cannot read {}: it is no regular file", path), "write the rows to a file first");
+  if (const Bytes size{file.st_size}; size > largest_file)
+    return bad_request(
+        fmt::format("cannot read {}: it has {}, and at most {} are read", path, format_size(size),
+                    format_size(largest_file)),
+        "leave out rows");
+  return {};
+}
+
 Status each_row(const std::string& path, const std::vector<std::string>& columns,
                 const std::function<void(CsvRow&)>& row, const std::vector<std::string_view>& others) {
+  if (const Status readable = check_file(path); !readable) return readable;
   std::ifstream in(path);
   if (!in) return Error{Code::NotFound, fmt::format("cannot read {}: {}", path, std::strerror(errno)), ""};
   std::string line;

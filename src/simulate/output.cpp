@@ -64,13 +64,12 @@ const TenantFigures* tenant_in(const Figures& all, const std::string& name) {
   return found == all.tenants.end() ? nullptr : &*found;
 }
 
-// The tenants of any setting; none if there are too many for a table, or only one.
-std::vector<std::string> tenants_of(std::span<const Figures> all) {
+// The tenants of any setting.
+std::set<std::string> tenants_of(std::span<const Figures> all) {
   std::set<std::string> names;
   for (const Figures& its : all)
     for (const TenantFigures& tenant : its.tenants) names.insert(tenant.name);
-  if (names.size() < 2 || names.size() > most_drawn_tenants) return {};
-  return {names.begin(), names.end()};
+  return names;
 }
 
 std::string served_text(const TenantFigures& its) {
@@ -82,7 +81,11 @@ std::string error_text(const TenantFigures& its) {
 }
 
 void add_tenants(std::vector<Row>& rows, std::span<const Figures> all) {
-  for (const std::string& name : tenants_of(all)) {
+  const std::set<std::string> tenants = tenants_of(all);
+  if (tenants.size() > most_drawn_tenants)
+    return add<Figures>(rows, "  tenants, told by --csv=tenants", all,
+                        [](const Figures& its) { return std::to_string(its.tenants.size()); });
+  for (const std::string& name : tenants.size() > 1 ? tenants : std::set<std::string>()) {
     const auto cell = [&name](const std::function<std::string(const TenantFigures&)>& text) {
       return [&name, text](const Figures& its) {
         const TenantFigures* tenant = tenant_in(its, name);

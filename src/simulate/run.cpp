@@ -369,9 +369,13 @@ void World::sample(Duration at) {
 
 Bytes World::fragmented() const {
   double sum = 0;
+  std::unordered_map<std::int64_t, std::pair<std::int64_t, double>> known;  // by free memory: total and result
   for (const auto& [uuid, device] : state_.devices.by_uuid) {
-    const Bytes free = std::max(free_on(state_, device, setting_.rules, now_), Bytes());
-    sum += placement::fragmented({.free = {free.count}, .whole = device.reading.total.count}, mix_);
+    const std::int64_t free = std::max(free_on(state_, device, setting_.rules, now_), Bytes()).count;
+    const std::int64_t total = device.reading.total.count;
+    auto& [of, result] = known[free];
+    if (of != total) of = total, result = placement::fragmented({.free = {free}, .whole = total}, mix_);
+    sum += result;
   }
   return {std::llround(sum)};
 }

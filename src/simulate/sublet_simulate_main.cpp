@@ -177,8 +177,13 @@ Figures run_one(const Json& order, const Input& input, const Variant& variant, s
   };
   // A job that asks for all of a device gets what the headroom leaves of it.
   std::vector<Job> fitted = input.jobs;
+  std::size_t cut = 0;
   for (Job& job : fitted)
-    if (std::ranges::find(input.devices, job.vram) != input.devices.end()) job.vram -= setting.rules.headroom;
+    if (job.devices > 0 && std::ranges::find(input.devices, job.vram) != input.devices.end())
+      job.vram -= setting.rules.headroom, ++cut;
+  if (cut > 0 && setting.rules.headroom > Bytes{} && order.contains("trace"))
+    fmt::print(stderr, "sublet: {}: {} job{} for a whole device got {} less, which device.headroom keeps free\n",
+               variant.name, cut, cut == 1 ? "" : "s", format_size(setting.rules.headroom));
   const Bytes largest = *std::ranges::max_element(input.devices);
   Outcome outcome = variant.is_baseline ? run_point_in_time(fitted, setting, input.compared) : run(fitted, setting);
   return figures_of(variant.name, fitted, std::move(outcome), largest);

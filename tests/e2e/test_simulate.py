@@ -44,6 +44,32 @@ def test_a_refused_job_is_told_with_its_reason_and_a_full_disk_too(tmp_path):
         assert simulate("--trace", TEN, "--gpus", "2x24GiB", stdout=full).returncode == 1
 
 
+def test_a_job_for_a_whole_device_leaves_the_headroom(tmp_path):
+    file = tmp_path / "whole.csv"
+    file.write_text("arrives,runs,vram\n0,1h,24GiB\n0,1h,8GiB\n")
+    done = simulate("--trace", file, "--gpus", "2x24GiB", "--set", "device.headroom=1GiB")
+    assert done.returncode == 0 and "1 job for a whole device got 1.0 GiB less" in done.stderr
+    assert "whole device" not in simulate("--trace", file, "--gpus", "2x24GiB", "--set", "device.headroom=0").stderr
+
+
+def test_many_tenants_are_counted_in_the_table_and_told_elsewhere(tmp_path):
+    file = tmp_path / "many.csv"
+    file.write_text("arrives,runs,vram,user\n" + "".join(f"{i},1h,1GiB,user{i}\n" for i in range(13)))
+    table = simulate("--trace", file, "--gpus", "1x24GiB").stdout
+    assert any(line.split() == "tenants, told by --csv=tenants 13".split() for line in table.splitlines()), table
+    assert len(simulate("--trace", file, "--gpus", "1x24GiB", "--csv=tenants").stdout.splitlines()) == 14
+
+
+def test_a_trace_that_never_ends_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "large", "wb") as large:
+        large.truncate(2**30 + 1)
+    for file, problem in ("/dev/zero", "no regular file"), (tmp_path / "pipe", "no regular file"), \
+            (tmp_path / "large", "at most 1.0 GiB are read"):
+        done = simulate("--trace", file, "--gpus", "1x24GiB")
+        assert done.returncode == 1 and problem in done.stderr
+
+
 def test_the_configuration_counts(tmp_path):
     file = tmp_path / "sublet.toml"
     file.write_text("[pause]\nautomatic = false\n")
