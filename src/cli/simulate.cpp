@@ -65,6 +65,22 @@ Status check_source(const SimulateFlags& flags, bool fills) {
   return {};
 }
 
+// A page that is written must not take the place of a file that is read.
+Status check_files(const SimulateFlags& flags, const std::string& trace) {
+  const auto is_same = [](const std::string& one, const std::string& other) {
+    std::error_code none;
+    return !one.empty() && !other.empty() && (one == other || std::filesystem::equivalent(one, other, none));
+  };
+  for (const auto& [name, written] : {std::pair("--html", &flags.html), std::pair("--svg", &flags.svg)})
+    for (const std::string* read : {&trace, &flags.scenario, &flags.nodes, &flags.config, &flags.tenants})
+      if (is_same(*written, *read))
+        return bad_request(fmt::format("{} {} would overwrite a file that is read", name, *written),
+                           "choose another file");
+  if (is_same(flags.html, flags.svg) && flags.html != "/dev/null")
+    return bad_request("--html and --svg name the same file", "choose two files");
+  return {};
+}
+
 Result<double> read_fill(const SimulateFlags& flags) {
   char* end = nullptr;
   const double fill = std::strtod(flags.fill.c_str(), &end);
@@ -80,6 +96,8 @@ Result<Order> order_of(const Common& common, const SimulateFlags& flags) {
   const auto fill = read_fill(flags);
   if (!fill) return fill.error();
   if (const Status source = check_source(flags, known && kind == "openb"); !source) return source.error();
+  const std::string file = known ? flags.trace.substr(colon + 1) : flags.trace;
+  if (const Status files = check_files(flags, file); !files) return files.error();
   Order order{{"fill", *fill},
               {"set", flags.sets},
               {"compare", parts_of(flags.compare)},
@@ -95,8 +113,7 @@ Result<Order> order_of(const Common& common, const SimulateFlags& flags) {
               {"progress", ::isatty(STDERR_FILENO) != 0 && !common.quiet}};
   if (flags.seed) order["seed"] = *flags.seed;
   if (flags.link) order["link_bytes"] = flags.link->count;
-  if (!flags.trace.empty())
-    order["trace"] = {{"kind", known ? kind : "csv"}, {"file", known ? flags.trace.substr(colon + 1) : flags.trace}};
+  if (!flags.trace.empty()) order["trace"] = {{"kind", known ? kind : "csv"}, {"file", file}};
   if (!flags.scenario.empty()) order["scenario"] = flags.scenario;
   if (!flags.nodes.empty()) order["nodes"] = flags.nodes;
   if (!flags.gpus.empty()) order["devices"] = flags.gpus;
@@ -173,8 +190,7 @@ Action add_simulate(Command command, Common& common) {
       .type("FILE")
       .offers(Offer::Of::files);
   command
-      .option("--compare", flags->compare,
-              "Side by side: placement policies, files FILE.toml, sublet, point-in-time")
+      .option("--compare", flags->compare, "Side by side: placement policies, files FILE.toml, sublet, point-in-time")
       .type("A,B,...");
   command.size("--link", flags->link, "Bytes that a device moves in a second for a pause or resume (10GiB)");
   const auto take_csv = [flags](const std::string& what) -> Status {

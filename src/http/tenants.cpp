@@ -154,15 +154,7 @@ Status check_memory(const tenants::Tenants& all, const Tree& tree) {
   const auto has = all.memory(/*lost_too=*/true);
   if (!has) return {};
   const auto [bytes, thousandths] = *has;
-  const core::TenantAmount sum = tree.guaranteed(), have{bytes, thousandths};
-  const bool fits = (!sum.bytes || *sum.bytes <= bytes) && (!sum.thousandths || *sum.thousandths <= thousandths) &&
-                    tree.guaranteed_part(bytes, thousandths) <= 1 + 1e-9;
-  if (fits) return {};
-  return Error{Code::BadRequest,
-               fmt::format("the quotas add up to {}, and the devices have {} for leases", core::format_amount(sum),
-                           core::format_amount(have)),
-               "lower the quotas of the tenants at the top of the tree",
-               {{"sum_bytes", sum.bytes.value_or(Bytes{}).count}, {"device_bytes", bytes.count}}};
+  return tree.check_memory(bytes, thousandths);
 }
 
 json render_changes(const std::vector<tenants::Change>& changes) {

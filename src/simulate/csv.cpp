@@ -39,7 +39,16 @@ std::optional<std::vector<std::string>> split(std::string_view line) {
   return fields;
 }
 
+std::string_view trimmed(std::string_view name) {
+  const auto first = name.find_first_not_of(' ');
+  return first == std::string_view::npos ? "" : name.substr(first, name.find_last_not_of(' ') + 1 - first);
+}
+
 }  // namespace
+
+bool is_plain_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
 std::optional<std::size_t> CsvRow::find(std::string_view column) const {
   const auto found = std::ranges::find(names_, column);
@@ -54,8 +63,8 @@ std::string_view CsvRow::text(std::string_view column) const {
 
 void CsvRow::wrong(std::string_view column, std::string_view problem, std::string hint) {
   if (problem_) return;
-  problem_ =
-      problem_in(file_, line_, fmt::format("column '{}': '{}' {}", column, text(column), problem), std::move(hint));
+  problem_ = problem_in(file_, line_, fmt::format("column '{}': '{}' {}", column, printable(text(column)), problem),
+                        std::move(hint));
 }
 
 std::int64_t CsvRow::number(std::string_view column, std::int64_t least, std::int64_t most) {
@@ -86,7 +95,14 @@ Duration CsvRow::duration(std::string_view column) {
 Bytes CsvRow::size(std::string_view column) {
   const auto parsed = parse_size(text(column));
   if (!parsed) wrong(column, "is no size", "for example 8GiB");
+  else if (*parsed < least_without_unit && is_plain_number(text(column)))
+    wrong(column, "has no unit", fmt::format("{0}GiB or {0}MiB; a number alone is in bytes", text(column)));
   return parsed ? *parsed : Bytes();
+}
+
+void CsvRow::check_text() {
+  for (std::size_t i = 0; i < fields_.size(); ++i)
+    if (!is_printable(fields_[i])) wrong(names_[i], "is no text of printable characters", "save the file in UTF-8");
 }
 
 std::string_view CsvRow::required(std::string_view column) {
@@ -123,10 +139,9 @@ static Status check_file(const std::string& path) {
   if (!S_ISREG(file.st_mode))
     return bad_request(fmt::format("cannot read {}: it is no regular file", path), "write the rows to a file first");
   if (const Bytes size{file.st_size}; size > largest_file)
-    return bad_request(
-        fmt::format("cannot read {}: it has {}, and at most {} are read", path, format_size(size),
-                    format_size(largest_file)),
-        "leave out rows");
+    return bad_request(fmt::format("cannot read {}: it has {}, and at most {} are read", path, format_size(size),
+                                   format_size(largest_file)),
+                       "leave out rows");
   return {};
 }
 
@@ -142,6 +157,7 @@ Status each_row(const std::string& path, const std::vector<std::string>& columns
   auto names = split(line);
   if (!names) return problem_in(path, 1, "a quotation mark is never closed");
   if (names->front().starts_with("\xEF\xBB\xBF")) names->front().erase(0, 3);
+  for (std::string& name : *names) name = std::string(trimmed(name));
   if (const Status good = check_names(path, *names, columns, others); !good) return good;
   CsvRow its(path, *names);
   std::size_t rows = 0;
@@ -153,7 +169,9 @@ Status each_row(const std::string& path, const std::vector<std::string>& columns
       return problem_in(path, number,
                         fmt::format("{} fields, and the first line names {} columns", fields->size(), names->size()),
                         in.eof() ? "the file may have been cut off" : "");
+    const bool is_text = is_printable(line);
     its.set(number, std::move(*fields));
+    if (!is_text) its.check_text();
     row(its);
     if (its.problem()) return *its.problem();
     ++rows;

@@ -24,6 +24,7 @@ class CsvRow {
   Duration duration(std::string_view column);
   Bytes size(std::string_view column);
   std::string_view required(std::string_view column);
+  void check_text();  // notes a field that is no UTF-8, or that has control characters
   void wrong(std::string_view column, std::string_view problem, std::string hint = {});
 
   const std::optional<Error>& problem() const { return problem_; }
@@ -42,6 +43,10 @@ class CsvRow {
   std::size_t line_ = 0;
   std::optional<Error> problem_;
 };
+
+// A size that is a number alone is in bytes. Below this, its unit was forgotten.
+inline constexpr Bytes least_without_unit = MiB;
+bool is_plain_number(std::string_view text);
 
 // Calls `row` for each row. Ends at the first problem, also of a file that lacks one of these columns, that has a
 // column twice, that ends in the middle of a row, or that has no row. `others`: the further columns that may be there;

@@ -7,6 +7,7 @@
 #include "simulate/input.h"
 #include "simulate/output.h"
 #include "simulate/point_in_time.h"
+#include "tenant_tree/tree.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -109,34 +111,47 @@ class Progress {
   int last_ = -1;
 };
 
+// A file that was there stays whole if the disk is full. Devices and links are written themselves.
 Status write(const std::string& file, const std::string& text) {
   if (file.empty()) return {};
-  std::ofstream out(file, std::ios::trunc);
+  std::error_code none;
+  const auto old = std::filesystem::symlink_status(file, none);
+  const bool is_itself = std::filesystem::exists(old) && !std::filesystem::is_regular_file(old);
+  const std::string fresh = is_itself ? file : file + ".new";
+  errno = 0;
+  std::ofstream out(fresh, std::ios::trunc);
   out << text;
   out.close();
-  if (out) return {};
-  return Error{Code::Unavailable, fmt::format("cannot write {}", file), "choose another file"};
+  if (out && (is_itself || std::rename(fresh.c_str(), file.c_str()) == 0)) return {};
+  const int cause = errno;
+  if (!is_itself) (void)std::remove(fresh.c_str());
+  return from_errno(fmt::format("cannot write {}", file), cause);
 }
 
 std::string tenants_text(std::span<const Figures> all) { return tenants_csv_of(all); }
 std::string tenants_text(std::span<const NamedFill> all) { return csv_of(all); }
 
+// Ctrl-C ends the run from here on, and what is there is printed.
+void hear_interrupts() {
+  std::signal(SIGINT, [](int) { stop = 1; });
+}
+
+template <typename Each>
+std::string text_of(const Json& order, std::span<const Each> all, const Json& past) {
+  const std::string format = order.value("format", "table");
+  if (format == "samples") return csv_of(all);
+  if (format == "tenants") return tenants_text(all);
+  if (format != "json") return table_of(all);
+  Json json = json_of(all);
+  if (!past.is_null()) json["history"] = past;
+  return json.dump(2) + "\n";
+}
+
 template <typename Each>
 int print(const Json& order, const std::vector<Each>& all, bool partial, const Json& past = {}) {
   const std::span<const Each> span(all);
-  const std::string format = order.value("format", "table");
-  if (format == "json") {
-    Json json = json_of(span);
-    if (!past.is_null()) json["history"] = past;
-    fmt::print("{}\n", json.dump(2));
-  } else if (format == "samples") {
-    fmt::print("{}", csv_of(span));
-  } else if (format == "tenants") {
-    fmt::print("{}", tenants_text(span));
-  } else {
-    fmt::print("{}", table_of(span));
-  }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+  const std::string text = text_of(order, span, past);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     return fail(from_errno("cannot write the result", errno), failed);
   if (partial) fmt::print(stderr, "sublet: interrupted: the result is partial\n");
   const std::string html = order.value("html", ""), svg = order.value("svg", "");
@@ -151,6 +166,7 @@ int run_fill(const Json& order, const std::vector<Variant>& variants) {
   if (!jobs) return fail(jobs.error(), failed);
   const auto nodes = read_nodes(order.at("nodes"));
   if (!nodes) return fail(nodes.error(), failed);
+  hear_interrupts();
   std::vector<NamedFill> all;
   bool partial = false;
   for (const Variant& variant : variants) {
@@ -199,11 +215,23 @@ void tell_ledger(const Figures& its, const Variant& variant) {
              format_size(settings::rules_of(variant.config, std::nullopt).ledger_limit));
 }
 
+// The daemon refuses such a tree. In a history it cuts the quotas, as it did when a device was lost.
+Status check_quotas(const Json& order, const Input& input, const std::vector<Variant>& variants) {
+  const auto tree = tenants::Tree::from(input.tenants);
+  if (!tree || (order.contains("history") && order.value("tenants", "").empty())) return {};
+  const Bytes headroom = settings::rules_of(variants.front().config, std::nullopt).headroom;
+  Bytes bytes;
+  for (const Bytes device : input.devices) bytes += std::max(device - headroom, Bytes{});
+  return tree->check_memory(bytes, static_cast<int>(input.devices.size()) * 1000);
+}
+
 int run_jobs(const Json& order, const std::optional<Scenario>& scenario, std::vector<Variant> variants) {
   if (const auto devices = parse_devices(order.value("devices", "1x1GiB")); !devices)
     return fail(devices.error(), usage);
   const auto input = read_input(order, scenario);
   if (!input) return fail(input.error(), failed);
+  if (const Status fits = check_quotas(order, *input, variants); !fits) return fail(fits.error(), bad_config);
+  hear_interrupts();
   for (const std::string& note : input->notes) fmt::print(stderr, "sublet: {}\n", note);
   if (is_nested_or_limited(input->tenants) && std::ranges::any_of(variants, &Variant::is_baseline)) {
     const Error error = bad_request("point-in-time knows no parents and no limits of tenants", "--compare sublet");
@@ -221,7 +249,9 @@ int run_jobs(const Json& order, const std::optional<Scenario>& scenario, std::ve
     tell_ledger(all.back(), variant);
     if (partial |= all.back().outcome.partial; partial) break;
   }
-  return print(order, all, partial, input->about);
+  const bool none = std::ranges::all_of(all, [&](const Figures& its) { return its.refused == input->jobs.size(); });
+  const int status = print(order, all, partial, input->about);
+  return none && status == 0 ? failed : status;
 }
 
 bool names_a_file(const Json& order) {
@@ -244,7 +274,6 @@ int carry_out(const Json& order) {
   }
   auto variants = variants_of(order, scenario ? &scenario->config : nullptr);
   if (!variants) return fail(variants.error(), bad_config);
-  std::signal(SIGINT, [](int) { stop = 1; });
   return order.contains("nodes") ? run_fill(order, *variants) : run_jobs(order, scenario, std::move(*variants));
 }
 

@@ -15,13 +15,18 @@ namespace sublet::simulate {
 namespace {
 
 constexpr std::int64_t most_devices = 1024, most_milli = 1'000'000'000;
+constexpr Bytes largest_device = 16 * 1024 * GiB;
+constexpr Duration longest_trace = std::chrono::hours(24 * 3650);
 
-// Jobs of one moment stay in the order of the file.
-void sort_by_arrival(std::vector<Job>& jobs) {
+// Jobs of one moment stay in the order of the file. The first arrives at 0.
+Result<std::vector<Job>> by_arrival(const std::string& path, std::vector<Job> jobs) {
   std::ranges::stable_sort(jobs, {}, &Job::arrives);
-  if (jobs.empty()) return;
-  const Duration first = jobs.front().arrives;
+  const Duration first = jobs.empty() ? Duration() : jobs.front().arrives;
   for (Job& job : jobs) job.arrives -= first;
+  if (jobs.empty() || jobs.back().arrives <= longest_trace) return jobs;
+  return bad_request(fmt::format("{}: the last job arrives {} after the first, and ten years are the most", path,
+                                 format_duration(jobs.back().arrives)),
+                     "give all rows the same kind of time");
 }
 
 // "2017-10-09 07:01:55" as seconds; nothing for other texts.
@@ -68,8 +73,7 @@ Result<std::vector<Job>> read_jobs(const std::string& path) {
   const Status read = each_row(path, {"arrives", "runs", "vram"}, add,
                                {"devices", "user", "tenant", "tier", "priority", "name", "pausable"});
   if (!read) return read.error();
-  sort_by_arrival(jobs);
-  return jobs;
+  return by_arrival(path, std::move(jobs));
 }
 
 Result<std::vector<Job>> read_openb(const std::string& path) {
@@ -100,8 +104,7 @@ Result<std::vector<Job>> read_philly(const std::string& path, Bytes device) {
     job.vram = device;
   });
   if (!read) return read.error();
-  sort_by_arrival(jobs);
-  return jobs;
+  return by_arrival(path, std::move(jobs));
 }
 
 Result<std::vector<Node>> read_nodes(const std::string& path) {
@@ -132,6 +135,11 @@ Result<std::vector<Bytes>> parse_devices(std::string_view text) {
     if (error != std::errc() || !left.starts_with('x') || count < 1 || count > 100'000) return wrong;
     const auto size = parse_size(left.substr(1));
     if (!size) return wrong;
+    if (*size < least_without_unit && is_plain_number(left.substr(1)))
+      return bad_request(fmt::format("'{}' has no unit", part), fmt::format("{0}GiB or {0}MiB", part));
+    if (*size > largest_device)
+      return bad_request(fmt::format("'{}': a device has {} at most", part, format_size(largest_device)),
+                         "give the size of one device");
     devices.insert(devices.end(), static_cast<std::size_t>(count), *size);
   }
   return devices.empty() ? Result<std::vector<Bytes>>(wrong) : devices;

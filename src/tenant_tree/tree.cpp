@@ -223,6 +223,18 @@ double Tree::guaranteed_part(Bytes bytes, int thousandths) const {
   return sum;
 }
 
+Status Tree::check_memory(Bytes bytes, int thousandths) const {
+  const TenantAmount sum = guaranteed(), have{bytes, thousandths};
+  const bool fits = (!sum.bytes || *sum.bytes <= bytes) && (!sum.thousandths || *sum.thousandths <= thousandths) &&
+                    guaranteed_part(bytes, thousandths) <= 1 + 1e-9;
+  if (fits) return {};
+  return Error{Code::BadRequest,
+               fmt::format("the quotas add up to {}, and the devices have {} for leases", core::format_amount(sum),
+                           core::format_amount(have)),
+               "lower the quotas of the tenants at the top of the tree",
+               {{"sum_bytes", sum.bytes.value_or(Bytes{}).count}, {"device_bytes", bytes.count}}};
+}
+
 Tree Tree::scaled_to(Bytes bytes, int thousandths) const {
   const TenantAmount sum = guaranteed();
   const auto part = [](std::int64_t quota, std::int64_t have, std::int64_t need) {

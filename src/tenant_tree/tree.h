@@ -45,6 +45,8 @@ class Tree {
   TenantAmount guaranteed() const;
   // The part of so much memory that the first quotas of all branches take, by the larger measure of each.
   double guaranteed_part(Bytes bytes, int thousandths) const;
+  // BadRequest with both sums if the quotas do not fit this memory.
+  Status check_memory(Bytes bytes, int thousandths) const;
   // The same tree with quotas that fit this memory: each is cut by the same part.
   Tree scaled_to(Bytes bytes, int thousandths) const;
 

@@ -40,8 +40,37 @@ def test_a_refused_job_is_told_with_its_reason_and_a_full_disk_too(tmp_path):
     file.write_text("arrives,runs,vram,name\n0,1h,8GiB,small\n60,1h,30GiB,large\n")
     done = simulate("--trace", file, "--gpus", "1x24GiB")
     assert done.returncode == 0 and "1 of 2 jobs were refused; the first is 'large' of user at 1 min" in done.stderr
-    with open("/dev/full", "w") as full:
-        assert simulate("--trace", TEN, "--gpus", "2x24GiB", stdout=full).returncode == 1
+    assert simulate("--trace", file, "--gpus", "1x4GiB").returncode == 1, "no job ran"
+    for words in ([], ["--csv"], ["--json"]):
+        with open("/dev/full", "w") as full:
+            done = simulate("--trace", TEN, "--gpus", "2x24GiB", *words, stdout=full)
+        assert done.returncode == 1 and "cannot write the result" in done.stderr, done
+
+
+def test_a_page_on_a_full_disk_leaves_the_old_one(tmp_path):
+    page, csv = tmp_path / "ten.html", tmp_path / "ten.csv"
+    csv.write_text(TEN.read_text())
+    page.write_text("old")
+    (tmp_path / "ten.html.new").symlink_to("/dev/full")
+    done = simulate("--trace", csv, "--gpus", "2x24GiB", "--html", page)
+    assert done.returncode == 1 and f"cannot write {page}: No space left" in done.stderr and page.read_text() == "old"
+    for words, problem in ((["--html", csv], "would overwrite a file that is read"),
+                           (["--html", page, "--svg", page], "--html and --svg name the same file")):
+        done = simulate("--trace", csv, "--gpus", "2x24GiB", *words)
+        assert done.returncode == 2 and problem in done.stderr
+    assert csv.read_text() == TEN.read_text()
+
+
+@pytest.mark.parametrize("rows, problem", [
+    (b"arrives,runs,vram,user\n0,1h,8GiB,J\xfcrgen\n", r":2: column 'user': 'J\xFCrgen' is no text"),
+    (b"arrives,runs,vram\n0,1h,8192\n", ":2: column 'vram': '8192' has no unit"),
+    (b"arrives,runs,vram\n0,1h,8GiB\n1700000000,1h,8GiB\n", "the last job arrives"),
+    (b"arrives; runs; vram\n0;1h;8GiB\n", ":1: the column 'arrives' is missing"),
+])
+def test_odd_rows_are_refused_with_their_line(tmp_path, rows, problem):
+    (tmp_path / "odd.csv").write_bytes(rows)
+    done = simulate("--trace", tmp_path / "odd.csv", "--gpus", "2x24GiB", "--json")
+    assert done.returncode == 1 and problem in done.stderr, done
 
 
 def test_a_job_for_a_whole_device_leaves_the_headroom(tmp_path):
@@ -84,6 +113,8 @@ def test_the_configuration_counts(tmp_path):
     (["--gpus", "1x24GiB"], 2, "give one of --trace"),
     (["--trace", TEN], 2, "--gpus says which devices"),
     (["--trace", TEN, "--gpus", "24GiB"], 2, "'24GiB' names no devices"),
+    (["--trace", TEN, "--gpus", "2x24"], 2, "'2x24' has no unit"),
+    (["--trace", TEN, "--gpus", "2x4000000TiB"], 2, "a device has 16.0 TiB at most"),
     (["--trace", "/none.csv", "--gpus", "1x24GiB"], 1, "cannot read /none.csv"),
     (["--trace", f"openb:{TEN}", "--nodes", TEN], 1, "the column 'cpu_milli' is missing"),
     (["--trace", f"openb:{TEN}"], 2, "needs --nodes"),
@@ -199,6 +230,9 @@ def test_tenants_come_from_the_file_of_tenant_apply(tmp_path):
     file.write_text('[[tenant]]\nname = "ana"\nlimit = "0GiB"\n')
     figures = json.loads(simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file, "--json").stdout)
     assert figures["jobs"]["refused"] > 0
+    file.write_text('[[tenant]]\nname = "ana"\nquota = "900GiB"\n')
+    done = simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file)
+    assert done.returncode == 78 and "the quotas add up to 900.0 GiB, and the devices have 47" in done.stderr, done
     file.write_text('[[tenant]]\nname = "ana"\nparent = "none"\n')
     done = simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file)
     assert done.returncode == 1 and f"{file}:1" in done.stderr
