@@ -115,9 +115,17 @@ std::string idle_rule(const json& lease) {
 
 // " The interposer refuses allocations beyond it (2 processes)."; "" without the interposer.
 std::string interposer_limit(const json& lease) {
-  const auto count = number_at(member(lease, "interposer"), "processes").value_or(0);
-  if (count == 0) return {};
-  return fmt::format(" The interposer refuses allocations beyond it ({} process{}).", count, count == 1 ? "" : "es");
+  constexpr int most_named = 3;
+  const json& limit = member(lease, "interposer");
+  std::string out;
+  if (const auto count = number_at(limit, "processes").value_or(0); count > 0)
+    out = fmt::format(" The interposer refuses allocations beyond it ({} process{}).", count, count == 1 ? "" : "es");
+  int named = 0;
+  for (const json& process : list_at(limit, "uncontrolled"))
+    if (named++ < most_named)
+      out += fmt::format(" Process {} ({}) is not held by this limit: {}.", number_at(process, "pid").value_or(0),
+                         visible(text_at(process, "name")), text_at(process, "code"));
+  return out;
 }
 
 std::string holding(const json& lease, const json& queue, const Look& look) {

@@ -127,6 +127,9 @@ struct Config {
     Text warn{"off"}, pause{"off"}, end{"off"};  // a duration or "off"
     std::vector<IdleRule> rules;
   } idle;
+  struct Interposer {
+    bool required = false;
+  } interposer;
   struct Lease {
     Duration linger = std::chrono::seconds(5);
     Duration reconnect = std::chrono::seconds(30);

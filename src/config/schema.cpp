@@ -111,6 +111,10 @@ constexpr Key table[] = {
      "When idle leases are paused. waiting: only for another lease that waits for their memory. always: although no "
      "lease waits.",
      +[](Config& c) -> Choice& { return c.idle.when; }},
+    {"interposer.required", "", "",
+     "Warn of each lease whose program uses a device without the limit of the interposer. false: only of leases in "
+     "which a process has the limit.",
+     +[](Config& c) -> bool& { return c.interposer.required; }},
     {"lease.grace", "0s", "1h", "Time between SIGTERM and SIGKILL for a program whose lease has ended.",
      +[](Config& c) -> Duration& { return c.lease.grace; }},
     {"lease.linger", "0s", "1h", "Time that a lease held by a connection outlives its last connection.",

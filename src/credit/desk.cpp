@@ -16,6 +16,7 @@ constexpr std::uint64_t largest_need = std::uint64_t{1} << 46;
 
 Desk::Desk(std::vector<DeviceLimit> devices) : devices_(std::move(devices)) {
   for (const auto& device : devices_) ledgers_.emplace_back(device.limit);
+  outside_.resize(devices_.size());
 }
 
 Result<const Pages*> Desk::begin(ProcessRef process) {
@@ -125,19 +126,24 @@ void Desk::forget(ProcessRef process) {
 
 void Desk::resize(std::size_t device, Bytes limit) {
   devices_[device].limit = limit;
-  ledgers_[device].resize(limit);
   for (auto& [process, one] : processes_)
     if (one.pages) one.pages->set_limit(device, limit);
+  take_excess(device);
+}
+
+void Desk::set_outside(std::size_t device, Bytes bytes) {
+  outside_[device] = bytes;
+  take_excess(device);
+}
+
+void Desk::take_excess(std::size_t device) {
+  ledgers_[device].resize(std::max(devices_[device].limit - outside_[device], Bytes{}));
   for (const auto& recall : ledgers_[device].find_recalls(ledgers_[device].excess(), {}, charges(device)))
     carry_out(device, recall);
 }
 
 void Desk::retire() {
-  for (std::size_t device = 0; device < ledgers_.size(); ++device) {
-    ledgers_[device].resize({});
-    for (const auto& recall : ledgers_[device].find_recalls(ledgers_[device].excess(), {}, charges(device)))
-      carry_out(device, recall);
-  }
+  for (std::size_t device = 0; device < ledgers_.size(); ++device) set_outside(device, devices_[device].limit);
 }
 
 void Desk::close_files(ProcessRef process) {
@@ -148,7 +154,7 @@ void Desk::close_files(ProcessRef process) {
 void Desk::tell_others() {
   for (std::size_t device = 0; device < ledgers_.size(); ++device) {
     const auto all = charges(device);
-    const Bytes sum = charged(device);
+    const Bytes sum = charged(device) + outside_[device];
     for (auto& [process, one] : processes_)
       if (one.pages) one.pages->set_others(device, sum - all.at(process));
   }

@@ -41,6 +41,8 @@ class Desk {
   // The limit of the lease on a device has changed. Credit that nobody uses is taken back if it is too much; call it
   // again for what is in use now.
   void resize(std::size_t device, Bytes limit);
+  // Bytes that processes of the lease without pages use: the others share the rest.
+  void set_outside(std::size_t device, Bytes bytes);
   // The lease has ended: each process keeps what it has charged, and gets no more.
   void retire();
   // Bytes that a context takes, for processes that begin from now on.
@@ -64,9 +66,11 @@ class Desk {
   };
   std::map<ProcessRef, Bytes> charges(std::size_t device) const;
   void carry_out(std::size_t device, const Recall& recall);
+  void take_excess(std::size_t device);
 
   std::vector<DeviceLimit> devices_;
   std::vector<Ledger> ledgers_;  // by device
+  std::vector<Bytes> outside_;   // by device
   std::map<ProcessRef, Process> processes_;
 };
 

@@ -165,6 +165,36 @@ TEST(Desk, ASmallerLeaseTakesUnusedCreditBack) {
   EXPECT_TRUE(desk.more(one, 0, count(200 * MiB)));
 }
 
+TEST(Desk, BytesOutsideOfTheCreditAreNotGiven) {
+  Desk desk(one_device(100 * MiB));
+  Side side(**desk.begin(one));
+  ASSERT_TRUE(desk.more(one, 0, count(80 * MiB)));
+  ASSERT_TRUE(side.charge(count(50 * MiB)));
+  desk.set_outside(0, 40 * MiB);
+  EXPECT_EQ(side.credit(), count(60 * MiB));
+  EXPECT_FALSE(desk.more(one, 0, count(61 * MiB)));
+  desk.tell_others();
+  EXPECT_EQ(side.limit().device[0].others, count(40 * MiB));
+  EXPECT_EQ(side.limit().device[0].limit, count(100 * MiB)) << "the size of the lease";
+  desk.resize(0, 120 * MiB);
+  EXPECT_TRUE(desk.more(one, 0, count(80 * MiB)));
+  desk.set_outside(0, 500 * MiB);
+  EXPECT_EQ(side.credit(), count(50 * MiB)) << "used credit stays";
+  desk.set_outside(0, {});
+  EXPECT_TRUE(desk.more(one, 0, count(120 * MiB)));
+}
+
+TEST(Desk, ARetiredDeskGivesNothing) {
+  Desk desk(one_device(100 * MiB));
+  Side side(**desk.begin(one));
+  ASSERT_TRUE(desk.more(one, 0, count(80 * MiB)));
+  ASSERT_TRUE(side.charge(count(50 * MiB)));
+  desk.retire();
+  EXPECT_EQ(side.credit(), count(50 * MiB));
+  EXPECT_EQ(side.limit().device[0].limit, count(100 * MiB));
+  EXPECT_FALSE(desk.more(one, 0, count(51 * MiB)));
+}
+
 TEST(Desk, CreditIsSeenOnceItIsPublished) {
   Desk desk(one_device(100 * MiB));
   Side first(**desk.begin(one)), second(**desk.begin(two));

@@ -4,7 +4,6 @@
 #include "daemon/wiring.h"
 #include "base/log.h"
 #include "http/compatible_service.h"
-#include "limit/limits.h"
 #include "maintenance/maintenance.h"
 #include "tenants/tenants.h"
 
@@ -118,7 +117,7 @@ Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.te
 
 Status make_limits(const Parts& parts, Made& made) {
   made.credit_socket = parts.places.credit_socket;
-  return keep(parts, made.limits, parts.io, parts.engine);
+  return keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config));
 }
 
 bool always(const Config&) { return true; }

@@ -74,6 +74,8 @@ static engine::RunOptions run_options(const Config& config, const Places& places
           .log_user_max = config.guard.log_user_max};
 }
 
+limit::Options limit_options(const Config& config) { return {.required = config.interposer.required}; }
+
 guard::Options guard_options(const Config& config, const Places& places) {
   return {.runs = run_options(config, places),
           .soft_cpu = static_cast<int>(config.guard.soft_cpu),

@@ -12,6 +12,7 @@
 #include "guard/guard.h"
 #include "http/compatible_server.h"
 #include "idle/idle.h"
+#include "limit/limits.h"
 #include "maintenance/errors.h"
 #include "meter/meter.h"
 #include "sessions/sessions.h"
@@ -33,6 +34,7 @@ Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
 Result<http::CompatibleOptions> compatible_options(const Config& config);
 compose::RemoteOptions stacks_worker(const Config& config, const Places& places);
 Result<idle::Options> idle_options(const Config& config);  // an error names the key
+limit::Options limit_options(const Config& config);
 maintenance::Causes cordon_causes(const Config& config);
 Result<events::Options> events_options(const Config& config);  // an error names the key
 meter::Options meter_options(const Config& config, const std::string& store_path);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "limit/limits.h"
 
-#include "base/json_text.h"
 #include "base/log.h"
 #include "proc/pidfd.h"
 #include "state/format.h"
@@ -27,8 +26,9 @@ bool is_limited(const core::Lease* lease) { return lease != nullptr && lease->re
 
 }  // namespace
 
-Limits::Limits(boost::asio::io_context& io, engine::Engine& engine)
+Limits::Limits(boost::asio::io_context& io, engine::Engine& engine, Options options)
     : engine_(engine),
+      options_(options),
       questions_(io, engine.programs().root(), [this](Asked asked) { on_question(std::move(asked)); }),
       rows_(engine, "", [this](ProcessRef process) { return row_of(process); }),
       context_rows_(engine, "", [this](const std::string& uuid) {
@@ -179,8 +179,9 @@ void Limits::begin(Asked& asked) {
   process.pidfd = std::move(sender.pidfd);
   process.last.assign(limit->devices.size(), std::nullopt);
   process.given.clear();
-  if (is_new)
-    for (const auto& device : limit->desk.devices()) process.given.push_back(device.context);
+  if (!is_new) return;
+  for (const auto& device : limit->desk.devices()) process.given.push_back(device.context);
+  rows_.store(sender.process);
 }
 
 void Limits::on_question(Asked asked) {
@@ -259,7 +260,7 @@ void Limits::happened(const core::Plan& plan, Time) {
     const auto known = limits_.find(lease.id);
     if (known == limits_.end()) continue;
     if (!is_limited(&lease)) drop(lease.id);
-    else if (known->second.desk.ledger(0).limit() != lease.vram) resize(known->second, lease.vram);
+    else if (known->second.desk.devices().front().limit != lease.vram) resize(known->second, lease.vram);
   }
 }
 
@@ -269,8 +270,7 @@ void Limits::drop(LeaseId lease) {
   refuse_all(limit);
   limit.desk.retire();
   for (const ProcessRef process : limit.members) {
-    const auto credits = limit.desk.credits(process);
-    if (std::ranges::any_of(credits, [](Bytes bytes) { return bytes > Bytes{}; })) rows_.store(process);
+    rows_.store(process);
     processes_.erase(process);
   }
   limits_.erase(lease);
@@ -301,16 +301,11 @@ bool Limits::is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) co
 }
 
 void Limits::forget_ended(LeaseLimit& limit) {
-  const auto members = limit.members;
-  (void)store_changes(limit, [&] {
-    for (const ProcessRef ref : members) {
-      const Process& process = processes_.at(ref);
-      if (process.ended && is_gone(limit, ref, *process.ended)) limit.desk.forget(ref);
-    }
-  });
   std::erase_if(limit.members, [&](ProcessRef ref) {
     const auto process = processes_.find(ref);
     if (!process->second.ended || !is_gone(limit, ref, *process->second.ended)) return false;
+    limit.desk.forget(ref);
+    rows_.store(ref);
     processes_.erase(process);
     return true;
   });
@@ -344,7 +339,11 @@ void Limits::measured(Time now) {
     see_ends(limit, now);
     forget_ended(limit);
     learn(limit);
-    if (limit.desk.ledger(0).excess() > Bytes{}) resize(limit, limit.desk.ledger(0).limit());
+  }
+  look_for_escapes();
+  for (auto& [id, limit] : limits_) {
+    const auto size = limit.desk.devices().front().limit;
+    if (limit.desk.ledger(0).excess() > Bytes{}) resize(limit, size);
     limit.desk.tell_others();
     answer_waiting(limit, now);
   }
@@ -359,27 +358,6 @@ Time Limits::due(Time now) {
     for (const Waiting& waiting : limit.waiting) next = std::min(next, waiting.until);
   }
   return next;
-}
-
-// -------------------------------------------------------------------------------- shown
-
-std::string Limits::lease_field(std::string_view name, const core::Lease& lease) const {
-  const auto known = name == "interposer" ? limits_.find(lease.id) : limits_.end();
-  if (known == limits_.end()) return {};
-  const LeaseLimit& limit = known->second;
-  const auto lives = [&](ProcessRef process) { return !processes_.at(process).ended; };
-  const auto count = std::ranges::count_if(limit.members, lives);
-  if (count == 0) return {};
-  JsonText out;
-  out.begin_object().field("processes", count).key("devices").begin_array();
-  for (std::size_t device = 0; device < limit.devices.size(); ++device)
-    out.begin_object()
-        .field("uuid", limit.devices[device])
-        .field("limit_bytes", limit.desk.ledger(device).limit().count)
-        .field("credit_bytes", limit.desk.ledger(device).given().count)
-        .field("charged_bytes", limit.desk.charged(device).count)
-        .end_object();
-  return out.end_array().end_object().take();
 }
 
 }  // namespace sublet::limit

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/records.h"
 #include "limit/context_size.h"
+#include "limit/control.h"
 #include "limit/questions.h"
 #include "limit/rows.h"
 
@@ -24,10 +25,14 @@
 
 namespace sublet::limit {
 
+struct Options {
+  bool required = false;  // interposer.required
+};
+
 class Limits final : public engine::Capability {
  public:
   // Keeps references. Call Capabilities::add() with it.
-  Limits(boost::asio::io_context& io, engine::Engine& engine);
+  Limits(boost::asio::io_context& io, engine::Engine& engine, Options options);
 
   Status start(const std::string& path);  // after the engine's start; the socket of the questions
   void stop() { questions_.stop(); }
@@ -37,10 +42,24 @@ class Limits final : public engine::Capability {
   void happened(const core::Plan& plan, Time now) override;
   void measured(Time now) override;
   Time due(Time now) override;
-  // "interposer": the limits in force; none while no process of the lease has one.
+  std::vector<engine::Warning> warnings(Time now) const override;
+  // "interposer": the limits in force and the processes that pass them; none without such processes.
   std::string lease_field(std::string_view name, const core::Lease& lease) const override;
 
  private:
+  // A process of a lease that its limit does not hold, on a device.
+  struct Place {
+    LeaseId lease;
+    std::string uuid;
+    ProcessRef process;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct Escaped {
+    Escape why = Escape::never_asked;
+    std::string name;         // the kernel's short name of its program
+    Bytes used;               // by the card
+    bool is_certain = false;  // two readings have shown it
+  };
   struct Waiting {
     Asked asked;
     Time until;  // is answered at the latest then
@@ -80,16 +99,22 @@ class Limits final : public engine::Capability {
   void forget_ended(LeaseLimit& limit);
   bool is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) const;
   void learn(LeaseLimit& limit);
+  void look_for_escapes();
+  void look_at(const core::Lease& lease, const core::Device& device, const std::map<Place, Escaped>& before);
+  std::optional<Seen> seen_of(const core::Lease& lease, const std::string& uuid, const core::ProcessUse& use) const;
+  bool is_others(const core::Lease& lease, ProcessRef process) const;
   void resize(LeaseLimit& limit, Bytes size);
   void drop(LeaseId lease);
 
   engine::Engine& engine_;
+  const Options options_;
   Questions questions_;
   std::map<LeaseId, LeaseLimit> limits_;
   std::map<ProcessRef, Process> processes_;
   std::map<std::string, ContextSize> contexts_;  // by uuid
   engine::Records<ProcessRef> rows_;             // of credits
   engine::Records<std::string> context_rows_;
+  std::map<Place, Escaped> escaped_;
   std::set<ProcessRef> stale_;  // stored, and of no lease any more
 };
 

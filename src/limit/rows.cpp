@@ -34,10 +34,10 @@ std::optional<int> digit_of(char digit) {
 store::CapabilityRow to_row(const StoredCredit& credit) {
   store::CapabilityRow row{std::string(credit_kind),
                            fmt::format("{}:{}", credit.process.pid, credit.process.start_ticks), ""};
+  if (!credit.lease) return row;
   json each = json::object();
   for (const auto& [uuid, bytes] : credit.each)
     if (bytes > Bytes{}) each[uuid] = bytes.count;
-  if (each.empty()) return row;
   row.data = json{{"lease", credit.lease.number}, {"boot", credit.boot_id}, {"bytes", std::move(each)}}.dump();
   return row;
 }

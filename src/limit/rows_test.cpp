@@ -17,8 +17,9 @@ TEST(Rows, CreditsComeBackAsTheyWereStored) {
   EXPECT_EQ(*read, credit);
 }
 
-TEST(Rows, NoCreditIsNoRow) {
-  EXPECT_EQ(to_row(StoredCredit{{4711, 99}, LeaseId{7}, "boot", {{gpu, {}}}}).data, "");
+TEST(Rows, AProcessWithoutCreditHasARowForAsLongAsItHasALease) {
+  EXPECT_TRUE(from_row(to_row(StoredCredit{{4711, 99}, LeaseId{7}, "boot", {{gpu, {}}}})));
+  EXPECT_EQ(to_row(StoredCredit{{4711, 99}, {}, "boot", {{gpu, 2 * MiB}}}).data, "");
 }
 
 TEST(Rows, OddRowsAreRefused) {

@@ -230,6 +230,57 @@ def test_a_released_lease_gives_its_processes_no_more(card, folder):
     program.kill(), program.wait()
 
 
+# -------------------------------------------------------------------------------- processes that pass the limit
+
+def uncontrolled(inside):
+    return [(one["code"], one["pid"]) for one in (inside.lease()["interposer"] or {}).get("uncontrolled", ())]
+
+
+def warned(daemon, pid):
+    return [one["text"] for one in daemon.get("/v1/status")["warnings"]
+            if one["code"] == "uncontrolled" and f"process {pid} " in one["text"]]
+
+
+def test_a_process_without_the_library_is_told_and_takes_from_the_lease(card, folder):
+    inside = Inside(card, folder).start()
+    bare = inside.ask("start LD_PRELOAD")[0]
+    inside.pids.append(bare)
+    assert inside.ask("1 take 100") == [0, 100]
+    wait_until(lambda: uncontrolled(inside) == [("never_asked", bare)], "it is seen by two readings")
+    assert warned(card, bare) and "never_asked" in card.cli("why", inside.lease()["id"]).stdout
+    result, blocks = inside.ask("0 take 1000")
+    assert result == OOM and blocks == 254 - 100 - CONTEXT // BLOCK and inside.used() == LIMIT
+    wait_until(lambda: inside.ask("0 info")[1] == 0, "the lease is full")
+    assert inside.ask("1 kill") == [-9]
+    wait_until(lambda: not uncontrolled(inside) and not warned(card, bare), "it is gone")
+    wait_until(lambda: inside.ask("0 take 1000")[1] == 254, "its bytes are those of the others again")
+    inside.end()
+
+
+def test_a_process_that_asked_for_its_limit_and_passes_it_is_told(card, folder):
+    inside = Inside(card, folder).start()
+    assert inside.ask("0 take 10") == [0, 10]
+    assert inside.ask("0 bare")[0] == 0 and inside.ask("0 take 254") == [0, 254]
+    wait_until(lambda: uncontrolled(inside) == [("beyond_credit", inside.pids[0])], "the card shows it")
+    assert warned(card, inside.pids[0])
+    inside.end()
+
+
+def test_required_leases_without_the_interposer_are_told(start_daemon, card, folder):
+    strict = start_daemon(CARDS, config='[interposer]\nrequired = true\n[gpu]\ninterval_idle = "1s"\n')
+    for daemon, expected in ((strict, 1), (card, 0)):
+        inside = Inside(daemon, folder, run=("run", "--vram", "512MiB")).start()
+        assert inside.ask("0 take 100") == [0, 100]
+        wait_until(lambda inside=inside: inside.lease()["used_bytes"] >= 200 * MIB, "its memory is seen")
+        if expected:
+            told = [("never_asked", inside.pids[0])]
+            wait_until(lambda inside=inside, told=told: uncontrolled(inside) == told, "it is told")
+            assert inside.lease()["interposer"]["processes"] == 0 and warned(daemon, inside.pids[0])
+        else:
+            assert inside.lease()["interposer"] is None and not warned(daemon, inside.pids[0])
+        inside.end()
+
+
 # -------------------------------------------------------------------------------- restarts of the daemon
 
 @pytest.fixture

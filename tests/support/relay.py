@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts programs inside a lease, and passes lines between them and the test. `start` starts another program, `N LINE`
+"""Starts programs inside a lease, and passes lines between them and the test. `start` starts another program,
+without the variables that follow, `N LINE`
 sends a line to the program with that number, `all LINE` to all before any of them answers, and `N kill` kills it. `run
 COMMAND` prints what a command prints.
 """
@@ -13,8 +14,10 @@ class Relay:
     def __init__(self, command):
         self.command, self.programs = command, []
 
-    def start(self):
-        self.programs.append(subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+    def start(self, *removed):
+        env = {name: value for name, value in os.environ.items() if name not in removed}
+        self.programs.append(subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                              env=env))
         return f"{self.programs[-1].pid} {self.programs[-1].stdout.readline()}"
 
     @staticmethod
@@ -35,7 +38,7 @@ class Relay:
         if name == "run":
             return self.run(rest)
         if name == "start":
-            return self.start()
+            return self.start(*rest.split())
         if name == "all":
             living = [program for program in self.programs if program.poll() is None]
             for program in living:

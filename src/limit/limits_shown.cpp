@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes of leases that their limit does not hold, and all that is told of limits.
+#include "limit/limits.h"
+
+#include "base/json_text.h"
+#include "base/text.h"
+#include "state/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace sublet::limit {
+namespace {
+
+std::string phrase(Escape why) {
+  switch (why) {
+    case Escape::never_asked: return "never asked for its limit";
+    case Escape::other_user: return "belongs to another user, and never asked for its limit";
+    case Escape::mps: return "is a server of MPS, which allocates for other processes";
+    case Escape::beyond_credit: break;
+  }
+  return "holds more than it may charge";
+}
+
+std::string hint(Escape why, const std::string& lease) {
+  switch (why) {
+    case Escape::never_asked:
+      return "start the program with sublet run --interposer; static programs, and programs without LD_PRELOAD, have "
+             "no limit";
+    case Escape::other_user: return "start the program as the user of the lease";
+    case Escape::mps: return "end the server of MPS";
+    case Escape::beyond_credit: break;
+  }
+  return fmt::format("enlarge the lease: sublet resize {} SIZE", lease);
+}
+
+}  // namespace
+
+bool Limits::is_others(const core::Lease& lease, ProcessRef process) const {
+  const auto now = engine_.programs().root().read(process.pid);
+  return now && now->ref == process && now->uid != lease.uid;
+}
+
+// Unset: the card does not tell its bytes.
+std::optional<Seen> Limits::seen_of(const core::Lease& lease, const std::string& uuid,
+                                    const core::ProcessUse& use) const {
+  if (!use.used || use.graphics_only) return std::nullopt;
+  Seen seen{.used = *use.used, .credit = {}, .context = {}, .name = use.name};
+  const auto process = processes_.find(use.process);
+  if (process == processes_.end()) {
+    seen.is_others = is_others(lease, use.process);
+    return seen;
+  }
+  const LeaseLimit& limit = limits_.at(process->second.lease);
+  const auto at = static_cast<std::size_t>(std::ranges::find(limit.devices, uuid) - limit.devices.begin());
+  if (at == limit.devices.size()) return seen;
+  seen.credit = limit.desk.ledger(at).credit_of(use.process);
+  if (!process->second.given.empty()) seen.context = process->second.given[at];
+  return seen;
+}
+
+void Limits::look_at(const core::Lease& lease, const core::Device& device, const std::map<Place, Escaped>& before) {
+  Bytes outside;
+  for (const core::ProcessUse& use : device.reading.processes) {
+    if (use.lease != lease.id) continue;
+    const auto seen = seen_of(lease, device.reading.uuid, use);
+    const auto why = seen ? judge(*seen) : std::nullopt;
+    if (!why) continue;
+    const Place place{lease.id, device.reading.uuid, use.process};
+    const auto last = before.find(place);
+    const bool is_certain = last != before.end() && last->second.why == *why;
+    escaped_[place] = {*why, use.name, seen->used, is_certain};
+    if (is_certain && !seen->credit) outside += seen->used;
+  }
+  const auto limit = limits_.find(lease.id);
+  if (limit == limits_.end()) return;
+  const auto at = std::ranges::find(limit->second.devices, device.reading.uuid) - limit->second.devices.begin();
+  if (at == std::ssize(limit->second.devices)) return;
+  (void)store_changes(limit->second,
+                      [&] { limit->second.desk.set_outside(static_cast<std::size_t>(at), outside); });
+}
+
+// Two readings have to agree, because a process may end or begin in the middle of one.
+void Limits::look_for_escapes() {
+  const auto before = std::exchange(escaped_, {});
+  for (const auto& [id, lease] : engine_.state().leases.by_id) {
+    if (lease.state != core::LeaseState::active) continue;
+    const auto limit = limits_.find(id);
+    if (!options_.required && (limit == limits_.end() || limit->second.members.empty())) continue;
+    for (const std::string& uuid : lease.devices) {
+      const core::Device* device = core::find_device(engine_.state(), uuid);
+      if (device != nullptr && device->problem.empty() && !device->lost) look_at(lease, *device, before);
+    }
+  }
+}
+
+std::vector<engine::Warning> Limits::warnings(Time now) const {
+  std::vector<engine::Warning> all;
+  for (const auto& [place, escaped] : escaped_) {
+    const core::Lease* lease = core::find(engine_.state(), place.lease);
+    if (!escaped.is_certain || lease == nullptr) continue;
+    all.push_back({"uncontrolled",
+                   fmt::format("process {} ({}) of {} {} on {}", place.process.pid, visible(escaped.name),
+                               core::name_of(*lease), phrase(escaped.why),
+                               core::device_names(engine_.state(), {place.uuid}).front()),
+                   hint(escaped.why, to_string(place.lease)), now});
+  }
+  return all;
+}
+
+std::string Limits::lease_field(std::string_view name, const core::Lease& lease) const {
+  if (name != "interposer") return {};
+  const auto known = limits_.find(lease.id);
+  const LeaseLimit* limit = known == limits_.end() ? nullptr : &known->second;
+  const auto lives = [&](ProcessRef process) { return !processes_.at(process).ended; };
+  const auto count = limit == nullptr ? 0 : std::ranges::count_if(limit->members, lives);
+  const auto first = escaped_.lower_bound(Place{lease.id, {}, {}});
+  const auto is_of_lease = [&](auto each) { return each != escaped_.end() && each->first.lease == lease.id; };
+  bool is_uncontrolled = false;
+  for (auto each = first; is_of_lease(each); ++each) is_uncontrolled |= each->second.is_certain;
+  if (count == 0 && !is_uncontrolled) return {};
+  JsonText out;
+  out.begin_object().field("processes", count).key("devices").begin_array();
+  for (std::size_t device = 0; limit != nullptr && device < limit->devices.size(); ++device)
+    out.begin_object()
+        .field("uuid", limit->devices[device])
+        .field("limit_bytes", limit->desk.devices()[device].limit.count)
+        .field("credit_bytes", limit->desk.ledger(device).given().count)
+        .field("charged_bytes", limit->desk.charged(device).count)
+        .end_object();
+  out.end_array().key("uncontrolled").begin_array();
+  for (auto each = first; is_of_lease(each); ++each) {
+    if (!each->second.is_certain) continue;
+    out.begin_object()
+        .field("code", to_string(each->second.why))
+        .field("pid", each->first.process.pid)
+        .field("name", each->second.name)
+        .field("uuid", each->first.uuid)
+        .field("used_bytes", each->second.used.count)
+        .end_object();
+  }
+  return out.end_array().end_object().take();
+}
+
+}  // namespace sublet::limit
