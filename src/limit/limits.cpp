@@ -340,6 +340,10 @@ void Limits::measured(Time now) {
     forget_ended(limit);
     learn(limit);
   }
+  std::erase_if(limits_, [](const auto& entry) {
+    const LeaseLimit& limit = entry.second;
+    return limit.members.empty() && limit.waiting.empty() && limit.granted.empty();
+  });
   look_for_escapes();
   for (auto& [id, limit] : limits_) {
     const auto size = limit.desk.devices().front().limit;
