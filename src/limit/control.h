@@ -24,11 +24,11 @@ constexpr std::string_view to_string(Escape why) {
 
 // A process of a lease as a reading of a device shows it.
 struct Seen {
-  Bytes used;                   // by the card
-  std::optional<Bytes> credit;  // unset: it has no limit
-  std::optional<Bytes> context; // charged for its context; unset: not known
-  bool is_others = false;       // its user is not that of the lease
-  std::string_view name;        // the kernel's short name of its program
+  Bytes used;                      // by the card
+  std::optional<Bytes> credit{};   // unset: it has no limit
+  std::optional<Bytes> context{};  // charged for its context; unset: not known
+  bool is_others = false;          // its user is not that of the lease
+  std::string_view name{};         // the kernel's short name of its program
 };
 
 // A process without a limit may hold so much, as a tool that only looks does.
