@@ -37,12 +37,18 @@ int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* 
   __atomic_store_n(&use->size, sizeof *use, __ATOMIC_RELEASE);
   uses = use->device;
   __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
+  sublet_tell_coverage();
   return 1;
 }
 
 static const struct sublet_limit_page* limits_now(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE); }
 
 static int32_t own_pid(void) { return (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
+/* The page around its devices. */
+static uint32_t* uncovered_of(struct sublet_use_device* page) {
+  return &((struct sublet_use_page*)((char*)page - offsetof(struct sublet_use_page, device)))->is_uncovered;
+}
 
 static struct sublet_use_device* uses_now(void) { return __atomic_load_n(&uses, __ATOMIC_ACQUIRE); }
 
@@ -67,6 +73,7 @@ int sublet_move(const struct sublet_limit_page* limit, struct sublet_use_page* u
   /* A thread reads `uses` first, so that it never charges the new page by the earlier credit. */
   __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
   __atomic_store_n(&uses, use->device, __ATOMIC_RELEASE);
+  sublet_tell_coverage();
   __atomic_store_n(&moving, 0, __ATOMIC_RELEASE);
   return 1;
 }
@@ -81,6 +88,10 @@ static struct sublet_use_device* next_uses(const struct sublet_use_device* old) 
     if (mover != own_pid()) return NULL;
     sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
   }
+}
+
+void sublet_tell_coverage(void) {
+  if (sublet_is_uncovered()) __atomic_store_n(uncovered_of(uses_now()), 1, __ATOMIC_RELEASE);
 }
 
 /* Changes an account. -> the bytes after that; `at`: the page. 0 if there is no page. */
@@ -112,6 +123,7 @@ int sublet_cuda_use(struct sublet_use_page* out) {
   *out = (struct sublet_use_page){.size = sizeof *out, .abi = SUBLET_LIMIT_ABI};
   if (!sublet_is_limited()) return 0;
   out->devices = account_count;
+  out->is_uncovered = sublet_is_uncovered() != 0;
   for (uint32_t i = 0; i < account_count; ++i) {
     const struct sublet_use_device* use = &uses_now()[i];
     out->device[i].charged = __atomic_load_n(&use->charged, __ATOMIC_SEQ_CST) & ~MOVED;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "internal.h"
+#include "limit.h"
 
 #include <dlfcn.h>
 
@@ -27,7 +27,10 @@ void sublet_note_uncovered(uint32_t reason, const char* name) {
   uncovered.reason = reason;
   sublet_copy_name(uncovered.name, name, sizeof uncovered.name);
   __atomic_store_n(&uncovered.taken, 2, __ATOMIC_RELEASE);
+  sublet_tell_coverage();
 }
+
+int sublet_is_uncovered(void) { return __atomic_load_n(&uncovered.taken, __ATOMIC_ACQUIRE) == 2; }
 
 static uint32_t place_of(uintptr_t address) { return (uint32_t)((address >> 4) * 2654435761u) % PLACES; }
 

@@ -81,6 +81,8 @@ void* sublet_real(int hook);
 void* sublet_hooked(void* function);
 /* Whether a function is an export of the driver that has a hook, or a hook. */
 int sublet_is_known(const void* function);
+/* Whether a reason was noted why calls may pass by. */
+int sublet_is_uncovered(void);
 /* Notes why calls may pass by. Only the first reason is kept. */
 void sublet_note_uncovered(uint32_t reason, const char* name);
 

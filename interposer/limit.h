@@ -61,6 +61,8 @@ int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* 
 /* Takes other pages in their place, and brings along what is charged. 0: of another version or of other devices, or
  * another thread does the same. */
 int sublet_move(const struct sublet_limit_page* limit, struct sublet_use_page* use);
+/* Tells in the use page that calls may pass the hooks, if they may. */
+void sublet_tell_coverage(void);
 /* Charges what the driver has taken already. */
 void sublet_add(int account, uint64_t bytes);
 void sublet_discharge(int account, uint64_t bytes);

@@ -46,6 +46,11 @@ bool Desk::knows(ProcessRef process) const {
   return at != processes_.end() && at->second.pages;
 }
 
+bool Desk::is_uncovered(ProcessRef process) const {
+  const auto at = processes_.find(process);
+  return at != processes_.end() && at->second.pages && at->second.pages->is_uncovered();
+}
+
 std::vector<Bytes> Desk::credits(ProcessRef process) const {
   std::vector<Bytes> all;
   for (const auto& ledger : ledgers_) all.push_back(ledger.credit_of(process));

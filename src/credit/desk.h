@@ -32,6 +32,7 @@ class Desk {
   bool more(ProcessRef process, std::size_t device, std::uint64_t needed);
   // Whether the process has pages of this desk.
   bool knows(ProcessRef process) const;
+  bool is_uncovered(ProcessRef process) const;           // calls may pass its hooks
   std::vector<Bytes> credits(ProcessRef process) const;  // on each device
 
   // The process has ended; the card shows nothing of it any more.

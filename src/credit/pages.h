@@ -41,6 +41,7 @@ class Pages {
   void set_credit(std::size_t device, Bytes credit);
   void set_others(std::size_t device, Bytes others);
   Bytes credit(std::size_t device) const;
+  bool is_uncovered() const;  // the library says that calls may pass its hooks
   // As the process says: in 0 … `most`. Before the process has taken its pages: `most`, because its earlier pages may
   // have as much.
   Bytes charged(std::size_t device, Bytes most) const;

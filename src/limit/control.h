@@ -11,12 +11,13 @@
 namespace sublet::limit {
 
 // Why a process is uncontrolled; the text forms are those of the API.
-enum class Escape { never_asked, other_user, mps, beyond_credit };
+enum class Escape { never_asked, other_user, mps, uncovered, beyond_credit };
 constexpr std::string_view to_string(Escape why) {
   switch (why) {
     case Escape::never_asked: return "never_asked";
     case Escape::other_user: return "other_user";
     case Escape::mps: return "mps";
+    case Escape::uncovered: return "uncovered";
     case Escape::beyond_credit: break;
   }
   return "beyond_credit";
@@ -27,6 +28,7 @@ struct Seen {
   Bytes used;                      // by the card
   std::optional<Bytes> credit{};   // unset: it has no limit
   std::optional<Bytes> context{};  // charged for its context; unset: not known
+  bool is_uncovered = false;       // the library says that calls may pass its hooks
   bool is_others = false;          // its user is not that of the lease
   std::string_view name{};         // the kernel's short name of its program
 };
@@ -44,6 +46,7 @@ constexpr std::optional<Escape> judge(const Seen& seen) {
     if (seen.name.starts_with("nvidia-cuda-mps")) return Escape::mps;
     return seen.is_others ? Escape::other_user : Escape::never_asked;
   }
+  if (seen.is_uncovered && seen.used > unlimited_slack) return Escape::uncovered;
   const Bytes slack = driver_slack + (seen.context.value_or(Bytes{}) > Bytes{} ? Bytes{} : context_slack);
   return seen.used > *seen.credit + slack ? std::optional(Escape::beyond_credit) : std::nullopt;
 }

@@ -22,6 +22,8 @@ TEST(Control, AProcessWithALimitMayHoldItsCreditAndTheDriversSlack) {
   EXPECT_EQ(look(1380 * MiB, Bytes{}), std::nullopt) << "its context was not charged";
   EXPECT_EQ(look(1381 * MiB, Bytes{}), Escape::beyond_credit);
   EXPECT_EQ(look(1380 * MiB, std::nullopt), std::nullopt) << "it began with an earlier daemon";
+  EXPECT_EQ(judge({.used = 65 * MiB, .credit = 100 * MiB, .is_uncovered = true}), Escape::uncovered);
+  EXPECT_EQ(judge({.used = 64 * MiB, .credit = 100 * MiB, .is_uncovered = true}), std::nullopt);
   EXPECT_EQ(judge({.used = 300 * MiB, .credit = Bytes{}, .context = 50 * MiB, .is_others = true}),
             Escape::beyond_credit);
 }

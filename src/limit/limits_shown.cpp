@@ -18,6 +18,7 @@ std::string phrase(Escape why) {
     case Escape::never_asked: return "never asked for its limit";
     case Escape::other_user: return "belongs to another user, and never asked for its limit";
     case Escape::mps: return "is a server of MPS, which allocates for other processes";
+    case Escape::uncovered: return "calls a driver that the interposer does not know";
     case Escape::beyond_credit: break;
   }
   return "holds more than it may charge";
@@ -30,6 +31,7 @@ std::string hint(Escape why, const std::string& lease) {
              "no limit";
     case Escape::other_user: return "start the program as the user of the lease";
     case Escape::mps: return "end the server of MPS";
+    case Escape::uncovered: return "update Sublet, and look for a second copy of libcuda.so.1 in the program";
     case Escape::beyond_credit: break;
   }
   return fmt::format("enlarge the lease: sublet resize {} SIZE", lease);
@@ -56,6 +58,7 @@ std::optional<Seen> Limits::seen_of(const core::Lease& lease, const std::string&
   const auto at = static_cast<std::size_t>(std::ranges::find(limit.devices, uuid) - limit.devices.begin());
   if (at == limit.devices.size()) return seen;
   seen.credit = limit.desk.ledger(at).credit_of(use.process);
+  seen.is_uncovered = limit.desk.is_uncovered(use.process);
   if (!process->second.given.empty()) seen.context = process->second.given[at];
   return seen;
 }

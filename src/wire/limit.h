@@ -37,10 +37,10 @@ struct sublet_use_device {
 
 /* Entries are in the order of the limit page. */
 struct sublet_use_page {
-  uint32_t size;     /* of this structure, in bytes; set by the caller before a call */
-  uint32_t abi;      /* SUBLET_LIMIT_ABI */
-  uint32_t devices;  /* as in the limit page; 0: the process has no limit */
-  uint32_t reserved; /* 0 */
+  uint32_t size;         /* of this structure, in bytes; set by the caller before a call */
+  uint32_t abi;          /* SUBLET_LIMIT_ABI */
+  uint32_t devices;      /* as in the limit page; 0: the process has no limit */
+  uint32_t is_uncovered; /* 1: calls may pass the hooks (interposer.h) */
   struct sublet_use_device device[SUBLET_LIMIT_DEVICES];
 };
 

@@ -25,7 +25,7 @@ class Inside:
         taker = folder / "taker"
         if not taker.exists():
             compile_c(taker, SOURCES / "taker.c", DRIVER / "libcuda.so.1")
-        env = daemon.env(ASAN_OPTIONS=preloaded(LIBRARY)["ASAN_OPTIONS"])
+        env = daemon.env(ASAN_OPTIONS=preloaded(LIBRARY)["ASAN_OPTIONS"], SECOND_DRIVER=str(folder / "other.so"))
         self.child = daemon.spawn("sublet", *run, *words, "--", sys.executable, ROOT / "tests/support/relay.py", taker,
                                   stdin=subprocess.PIPE, stderr=None, env=env)
         self.pids = []
@@ -262,6 +262,16 @@ def test_a_process_that_asked_for_its_limit_and_passes_it_is_told(card, folder):
     assert inside.ask("0 take 10") == [0, 10]
     assert inside.ask("0 bare")[0] == 0 and inside.ask("0 take 254") == [0, 254]
     wait_until(lambda: uncontrolled(inside) == [("beyond_credit", inside.pids[0])], "the card shows it")
+    assert warned(card, inside.pids[0])
+    inside.end()
+
+
+def test_a_process_with_a_driver_that_the_library_does_not_know_is_told(card, folder):
+    # The loader takes a library of the same name for the same library, so this copy has another one.
+    compile_c(folder / "other.so", "-shared", "-Wl,-soname,libcuda.so.999", SOURCES / "fake_driver.c")
+    inside = Inside(card, folder).start()
+    assert inside.ask("0 take 100") == [0, 100] and inside.ask("0 second") == [0, 100]
+    wait_until(lambda: uncontrolled(inside) == [("uncovered", inside.pids[0])], "the daemon reads it")
     assert warned(card, inside.pids[0])
     inside.end()
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes and frees memory of the card in blocks of 2 MiB, as a line of stdin says, and prints a line for each: `take N`
  * and `free N` print the blocks that it holds then, `info` the free and the total bytes, `files` its descriptors,
- * and `fork` calls the driver in a child. `bare` executes the program again without the library. */
+ * and `fork` calls the driver in a child. `bare` executes the program again without the library, and
+ * `second` looks up a function of the driver that SECOND_DRIVER names. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,11 @@ static int files(void) {
   return found - 3; /* . and .. and the folder itself */
 }
 
+static int second(void) {
+  void* driver = dlopen(getenv("SECOND_DRIVER"), RTLD_NOW);
+  return driver == NULL || dlsym(driver, "cuLaunchKernel") == NULL;
+}
+
 static int in_child(void) {
   int status = 0;
   if (fork() == 0) _exit(take(1) != 0 ? 0 : 1);
@@ -71,6 +78,7 @@ int main(int words_count, char** words) {
     if (strcmp(word, "take") == 0) result = take(number);
     if (strcmp(word, "free") == 0) result = give(number);
     if (strcmp(word, "fork") == 0) result = in_child();
+    if (strcmp(word, "second") == 0) result = second();
     if (strcmp(word, "bare") == 0) {
       unsetenv("LD_PRELOAD");
       execl("/proc/self/exe", words[0], (char*)NULL);
