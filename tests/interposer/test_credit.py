@@ -56,6 +56,7 @@ class Place:
             if program.process.poll() is None:
                 program.kill()
         self.daemon.stop()
+        self.daemon.close()
 
 
 @pytest.fixture
@@ -186,6 +187,8 @@ ODD = {
 
 def say(asking, *files):
     socket.send_fds(asking, [ANSWER.pack(ANSWER.size, 1, GRANTED, 0)], list(files))
+    for file in set(files) - {asking.fileno()}:
+        os.close(file)
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -260,9 +263,7 @@ def test_threads_lose_no_byte_while_the_pages_change(place):
 
     def answer(asking, pid, kind, needed):
         if len(place.daemon.questions) % 50 == 0 and pid in place.daemon.processes:
-            old = place.daemon.processes.pop(pid)
-            os.close(old.limit_file), os.close(old.use_file)
-            pages.append(old)
+            pages.append(place.daemon.forget(pid))
         rightly(asking, pid, kind, needed)
 
     place.daemon.answer = answer

@@ -33,6 +33,7 @@ class Process:
     def __init__(self, daemon):
         self.limit_file, memory = page_file(ctypes.sizeof(LimitPage), SHRINK | GROW | FUTURE_WRITE)
         self.use_file, use_memory = page_file(ctypes.sizeof(UsePage))
+        daemon.files += [self.limit_file, self.use_file]
         self.limit, self.use = LimitPage.from_buffer(memory), UsePage.from_buffer(use_memory)
         self.limit.size, self.limit.abi, self.limit.devices = ctypes.sizeof(LimitPage), 1, 1
         row = self.row = self.limit.device[0]
@@ -45,7 +46,7 @@ class Process:
 class CreditDaemon:
     def __init__(self, path, uuid, limit, context):
         self.path, self.uuid, self.limit, self.context = str(path), uuid, limit, context
-        self.processes, self.questions = {}, []
+        self.processes, self.questions, self.files = {}, [], []
         self.answer = self.answer_rightly  # a test may put another in its place
         self.listen()
 
@@ -61,6 +62,20 @@ class CreditDaemon:
         self.thread.join()
         self.listener.close()
         os.unlink(self.path)
+
+    def forget(self, pid):
+        """Forgets the pages of a process, which go on as they are."""
+        process = self.processes.pop(pid)
+        for file in (process.limit_file, process.use_file):
+            os.close(file)
+            self.files.remove(file)
+        return process
+
+    def close(self):
+        while self.files:
+            os.close(self.files.pop())
+        self.processes.clear()  # a mapping has a descriptor of its own
+        self.answer = None
 
     def serve(self, listener):
         while True:
@@ -123,6 +138,9 @@ class DaemonOfOurs:
         self.process.stdin.close()
         assert self.process.wait(60) == 0
         self.process.stdout.close()
+
+    def close(self):
+        pass
 
 
 class Program:
