@@ -6,6 +6,7 @@
 #include "enforcer/rules.h"
 #include "enforcer/verdict.h"
 #include "fuzz.h"
+#include "limit/rows.h"
 #include "store/sqlite.h"
 #include "store/tables.h"
 
@@ -139,6 +140,8 @@ void read_all(store::Tables& tables, const store::Loaded& loaded) {
   for (const store::CapabilityRow& row : loaded.rows) {
     if (const auto verdict = enforcer::verdict_from_row(row)) (void)enforcer::describe(*verdict);
     if (const auto rule = enforcer::rule_from_row(row)) (void)enforcer::to_row(*rule);
+    if (const auto credit = limit::from_row(row)) (void)limit::to_row(*credit);
+    if (const auto context = limit::context_from_row(row)) (void)limit::to_row(*context);
   }
 }
 
