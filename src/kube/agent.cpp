@@ -8,6 +8,7 @@
 #include "kube/plugin_door.h"
 #include "kube/residence.h"
 #include "kube/state_file.h"
+#include "kube/strays.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -73,6 +74,7 @@ class Agent {
         plugin_(settings, daemon_, pods_),
         dra_(settings, daemon_, pods_),
         teller_(settings, daemon_, pods_),
+        strays_(settings, daemon_, pods_),
         leases_changed_(follow_lease_events(daemon_.endpoint())),
         signals_(signals),
         changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
@@ -98,6 +100,7 @@ class Agent {
   PluginDoor plugin_;
   DraDoor dra_;
   ResidenceTeller teller_;
+  StrayTeller strays_;
   std::shared_ptr<Fd> leases_changed_;
   int signals_;
   Fd changes_;             // of the directories of the kubelet's sockets
@@ -129,6 +132,8 @@ class Agent {
     if (!plugin) return complain(plugin.error());
     if (!dra) return complain(dra.error());
     if (!cards) return complain(cards.error());
+    // No reason to ask again soon: the cards and doors are well.
+    if (const Status told = strays_.look(); !told) return complain(told.error()), true;
     complained_.clear();
     return true;
   }

@@ -144,6 +144,14 @@ Result<std::map<std::string, Held>> Daemon::of_pods() const {
   return leases;
 }
 
+Result<std::vector<json>> Daemon::verdicts() const {
+  client::Client client = connect();
+  auto reply = ask(client, {"GET", "/v1/verdicts", {}, {}, {}});
+  if (!reply) return reply.error();
+  const json& list = list_at(*reply, {"verdicts"});
+  return std::vector<json>(list.begin(), list.end());
+}
+
 Status Daemon::release(const std::string& lease) const {
   client::Client client = connect();
   auto reply = ask(client, {"POST", fmt::format("/v1/leases/{}/release", client::encode(lease)), R"({"force": true})",

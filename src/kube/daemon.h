@@ -50,6 +50,8 @@ class Daemon {
 
   // The living leases of pods, by the uid in the name of their group.
   Result<std::map<std::string, Held>> of_pods() const;
+  // The open verdicts about processes without a lease.
+  Result<std::vector<nlohmann::json>> verdicts() const;
   // Gives a lease back. Success if there is none.
   Status release(const std::string& lease) const;
 

@@ -4,6 +4,7 @@
 #include "kube/daemon.h"
 #include "kube/groups.h"
 #include "kube/residence.h"
+#include "kube/strays.h"
 
 #include <gtest/gtest.h>
 
@@ -113,6 +114,13 @@ TEST(Group, OfAPodHasTheNamesOfBothDrivers) {
   EXPECT_EQ(below[0], "/a/b/kubepods/pod12");
   EXPECT_EQ(below[4], "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-burstable.slice/"
                       "a-b-kubepods-burstable-pod12.slice");
+}
+
+TEST(Group, OfAProcessIsInsideOfItsPods) {
+  EXPECT_EQ(pod_of_path("/kubepods/burstable/pod12-34/c0ffee"), "12-34");
+  EXPECT_EQ(pod_of_path("/kubepods.slice/kubepods-pod12_34.slice/cri-containerd-c0ffee.scope"), "12-34");
+  for (const char* other : {"", "/", "/user.slice", "/kubepods", "/system.slice/pod12/x"})
+    EXPECT_EQ(pod_of_path(other), "") << other;
 }
 
 TEST(Group, TellsTheUidOfItsPod) {

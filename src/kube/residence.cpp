@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/http.h"
+#include "kube/pod_event.h"
 #include "kube/state_file.h"
 
 #include <fmt/format.h>
@@ -26,8 +27,6 @@ std::string reason_of(const Held& lease) {
                                             "drain"};
   return std::ranges::count(by_people, lease.reason) > 0 ? "Operator" : "Preempted";
 }
-
-std::string kube_time(Time at) { return format_rfc3339(at).substr(0, 19) + "Z"; }  // without milliseconds
 
 std::string target_of(const PodName& name) {
   return fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name));
@@ -59,46 +58,39 @@ json condition_patch(const std::string& uid, const Residence& residence, Time no
 
 std::optional<Duration> ResidenceTeller::work() {
   const auto records = all_records(settings_.state_dir);
-  if (records.empty()) {
-    known_.clear();
-    return std::nullopt;
-  }
+  std::erase_if(known_, [&records](const auto& its) {
+    return std::ranges::none_of(records, [&](const PodRecord& record) { return record.group_uid == its.first; });
+  });
+  if (records.empty()) return std::nullopt;
   const auto leases = daemon_.of_pods();
   if (!leases) return after_failure;
   const std::int64_t now = monotonic_ns();
   std::optional<Duration> next;
-  const auto again_after = [&next](Duration time) { next = std::min(time, next.value_or(time)); };
+  const PodRecord* oldest = nullptr;  // of those whose change may be written now
   for (const PodRecord& record : records) {
     const auto found = leases->find(record.group_uid);
     const Held* lease = found == leases->end() ? nullptr : &found->second;
     Known& known = known_[record.group_uid];
     tell_containers(record, lease, known);
-    const Residence wanted = residence_of(lease);
-    if (known.written && known.written->same_as(wanted)) {
-      known.paused_since.reset();
+    known.wanted = residence_of(lease);
+    if (known.written && known.written->same_as(known.wanted)) {
+      known.differs_since.reset();
       continue;
     }
-    if (!wanted.resident) {
-      const std::int64_t since = known.paused_since.value_or(now);
-      known.paused_since = since;
-      if (const Duration left = shortest_told_pause - Duration(now - since); left > 0ns) {
-        again_after(left);
-        continue;
-      }
-    }
-    if (now < silent_until_ns_) {
-      again_after(Duration(silent_until_ns_ - now));
-      continue;
-    }
-    silent_until_ns_ = now + between_writes.count();
-    again_after(between_writes);
-    if (const Status written = write(record, wanted, known); !written) {
-      log::warn("the condition of pod {} is not written: {}", to_text(record.name), written.error().detail);
-      silent_until_ns_ = now + after_failure.count();
-      return after_failure;
-    }
+    if (!known.differs_since) known.differs_since = now;
+    const Duration wait = known.wanted.resident ? 0ns : shortest_told_pause - Duration(now - *known.differs_since);
+    if (wait > 0ns) next = std::min(wait, next.value_or(wait));
+    else if (oldest == nullptr || *known.differs_since < *known_[oldest->group_uid].differs_since) oldest = &record;
   }
-  return next;
+  if (oldest == nullptr) return next;
+  if (now < silent_until_ns_) return Duration(silent_until_ns_ - now);
+  silent_until_ns_ = now + between_writes.count();
+  if (const Status written = write(*oldest, known_[oldest->group_uid]); !written) {
+    log::warn("the condition of pod {} is not written: {}", to_text(oldest->name), written.error().detail);
+    known_[oldest->group_uid].differs_since = now;  // the others first
+    silent_until_ns_ = now + after_failure.count();
+  }
+  return Duration(silent_until_ns_ - now);
 }
 
 void ResidenceTeller::tell_containers(const PodRecord& record, const Held* lease, Known& known) {
@@ -107,13 +99,13 @@ void ResidenceTeller::tell_containers(const PodRecord& record, const Held* lease
   for (const std::string& directory : record.directories) (void)write_state(directory, *lease);
 }
 
-Status ResidenceTeller::write(const PodRecord& record, const Residence& wanted, Known& known) {
+Status ResidenceTeller::write(const PodRecord& record, Known& known) {
+  const Residence& wanted = known.wanted;
   const auto pod = pods_.api().get(target_of(record.name));
   const bool gone = pod ? text_at(*pod, {"metadata", "uid"}) != record.uid : pod.error().code == Code::NotFound;
   const std::string phase = pod ? text_at(*pod, {"status", "phase"}) : "";
   if (gone || (wanted.reason == "NoLease" && (phase == "Succeeded" || phase == "Failed"))) {
     drop_record(settings_.state_dir, record);
-    known_.erase(record.group_uid);
     return {};
   }
   if (!pod) return pod.error();
@@ -128,47 +120,16 @@ Status ResidenceTeller::write(const PodRecord& record, const Residence& wanted, 
     log::info("pod {}: {}={} ({}): {}", to_text(record.name), resident_condition, wanted.resident, wanted.reason,
               wanted.message);
     const bool returns = before && !before->resident && before->reason != "Queued";
-    if (wanted.resident ? returns : wanted.reason != "Queued") write_event(record, wanted);
+    if (wanted.resident ? returns : wanted.reason != "Queued") {
+      const bool ended = wanted.reason == "NoLease";
+      const char* kind = wanted.resident ? "VramBack" : ended ? "VramLost" : "VramParked";
+      const PodEvent event{record.name, record.uid, kind, wanted.message, ended};
+      if (auto told = write_event(pods_.api(), settings_.node, event); !told) log::debug("{}", told.error().detail);
+    }
   }
   known.written = wanted;
-  known.paused_since.reset();
+  known.differs_since.reset();
   return {};
-}
-
-// One event object for each kind and pod, whose count grows.
-void ResidenceTeller::write_event(const PodRecord& record, const Residence& now) {
-  const std::string reason = now.resident ? "VramBack" : now.reason == "NoLease" ? "VramLost" : "VramParked";
-  std::string name = fmt::format("{}.{}", record.name.name.substr(0, 200), record.uid.substr(0, 8));
-  for (const char c : "." + reason) name += static_cast<char>(std::tolower(c));
-  const std::string events = fmt::format("/api/v1/namespaces/{}/events", client::encode(record.name.space));
-  const std::string at = kube_time(wall_time());
-  const json event{{"apiVersion", "v1"},
-                   {"kind", "Event"},
-                   {"metadata", {{"name", name}, {"namespace", record.name.space}}},
-                   {"involvedObject",
-                    {{"apiVersion", "v1"},
-                     {"kind", "Pod"},
-                     {"name", record.name.name},
-                     {"namespace", record.name.space},
-                     {"uid", record.uid}}},
-                   {"reason", reason},
-                   {"message", now.message},
-                   {"type", now.reason == "NoLease" ? "Warning" : "Normal"},
-                   {"count", 1},
-                   {"firstTimestamp", at},
-                   {"lastTimestamp", at},
-                   {"source", {{"component", "sublet-kube"}, {"host", settings_.node}}}};
-  auto made = pods_.api().call("POST", events, event);
-  if (!made && made.error().code == Code::InUse) {
-    const auto old = pods_.api().get(fmt::format("{}/{}", events, name));
-    const json& count = old ? member_at(*old, {"count"}) : json();
-    made = pods_.api().patch(fmt::format("{}/{}", events, name),
-                             {{"count", (count.is_number_integer() ? count.get<std::int64_t>() : 0) + 1},
-                              {"lastTimestamp", at},
-                              {"message", now.message}},
-                             merge_patch);
-  }
-  if (!made) log::debug("no event of pod {}: {}", to_text(record.name), made.error().detail);
 }
 
 }  // namespace sublet::kube

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tells in the status of pods whether they have their memory: the condition sublet.dev/Resident, and merged events.
-// Writes at most once a second, and a pause only when it outlives some seconds. One thread; blocks while it writes.
+// Writes at most once a second, the oldest change first, and a pause only when it outlives some seconds. One thread;
+// blocks while it writes.
 #pragma once
 
 #include "kube/daemon.h"
@@ -39,9 +40,10 @@ class ResidenceTeller {
 
  private:
   struct Known {
-    std::optional<Residence> written;          // by us, or found in the pod
-    std::string state;                         // in the files of its containers
-    std::optional<std::int64_t> paused_since;  // monotonic; of a pause that is not told yet
+    Residence wanted;                           // by its lease, at the last look
+    std::optional<Residence> written;           // by us, or found in the pod
+    std::string state;                          // in the files of its containers
+    std::optional<std::int64_t> differs_since;  // monotonic; of the first look at which wanted was not written
   };
   const Settings& settings_;
   const Daemon& daemon_;
@@ -51,8 +53,7 @@ class ResidenceTeller {
 
   void tell_containers(const PodRecord& record, const Held* lease, Known& known);
   // Writes the condition. Unavailable or Denied: nothing is written.
-  Status write(const PodRecord& record, const Residence& wanted, Known& known);
-  void write_event(const PodRecord& record, const Residence& now);
+  Status write(const PodRecord& record, Known& known);
 };
 
 }  // namespace sublet::kube

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/strays.h"
+
+#include "base/log.h"
+#include "client/http.h"
+#include "kube/groups.h"
+#include "kube/pod_event.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace sublet::kube {
+namespace {
+
+using nlohmann::json;
+
+std::string pod_of_process(std::int32_t pid) {
+  const auto root = proc::ProcRoot::open();
+  const auto groups = root ? proc::cgroups_of(*root, pid) : Result<proc::ProcessCgroups>(root.error());
+  if (!groups) return {};
+  std::string uid = pod_of_path(groups->v2);
+  for (auto at = groups->v1.begin(); uid.empty() && at != groups->v1.end(); ++at) uid = pod_of_path(at->second);
+  return uid;
+}
+
+// The pods of this node, by the uid in the names of their groups.
+Result<std::map<std::string, PodEvent>> pods_here(const ApiServer& api, const std::string& node) {
+  const auto list = api.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(node));
+  if (!list) return list.error();
+  std::map<std::string, PodEvent> pods;
+  for (const json& object : list_at(*list, {"items"}))
+    if (const auto pod = parse_pod(object)) pods[pod->group_uid] = {pod->name, pod->uid, "VramWithoutLease", {}, true};
+  return pods;
+}
+
+}  // namespace
+
+std::string pod_of_path(std::string_view path) {
+  for (std::size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
+    if (std::string uid = uid_of_group(path.substr(0, at)); !uid.empty()) return uid;
+    if (at == std::string_view::npos) return {};
+  }
+}
+
+Status StrayTeller::look() {
+  const auto verdicts = daemon_.verdicts();
+  if (!verdicts) return verdicts.error();
+  std::map<std::string, const json*> found;  // by the pod's uid
+  std::set<std::int64_t> open;
+  for (const json& verdict : *verdicts) {
+    const std::int64_t id = verdict.value("id", std::int64_t{0});
+    open.insert(id);
+    if (told_.contains(id)) continue;
+    const std::string uid = pod_of_process(verdict.value("pid", 0));
+    if (uid.empty()) told_.insert(id);
+    else found.emplace(uid, &verdict);
+  }
+  std::erase_if(told_, [&open](std::int64_t id) { return !open.contains(id); });
+  if (found.empty()) return {};
+  auto pods = pods_here(pods_.api(), settings_.node);
+  if (!pods) return pods.error();
+  for (const auto& [uid, verdict] : found) {
+    if (const auto pod = pods->find(uid); pod != pods->end()) {
+      pod->second.message = fmt::format("{}; ask for {} or a claim of {}", text_at(*verdict, {"summary"}),
+                                        resource_name(settings_.rules.unit), "vram.sublet.dev");
+      if (auto written = write_event(pods_.api(), settings_.node, pod->second); !written) return written;
+      log::warn("pod {} uses a card without a lease: {}", to_text(pod->second.pod), text_at(*verdict, {"summary"}));
+    }
+    told_.insert(verdict->value("id", std::int64_t{0}));
+  }
+  return {};
+}
+
+}  // namespace sublet::kube
