@@ -82,13 +82,17 @@ class Agent {
   int run() {
     std::int64_t round_at = 0, tell_at = 0;  // monotonic
     for (;;) {
-      if (monotonic_ns() >= round_at) round_at = monotonic_ns() + (round() ? usual_round : soon).count();
+      if (monotonic_ns() >= round_at) {
+        failures_ = round() ? 0 : failures_ + 1;
+        round_at = monotonic_ns() + until_next_round().count();
+      }
       if (monotonic_ns() >= tell_at) tell_at = monotonic_ns() + teller_.work().value_or(usual_round).count();
       const Duration left = Duration(std::min(round_at, tell_at) - monotonic_ns());
       const int woken = wait_for({signals_, changes_.get(), leases_changed_->get()}, std::max<Duration>(left, 1ms));
       if (woken == 0) return 0;
       if (woken == 1) forget_changes(), round_at = 0;
-      if (woken == 2) tell_at = drain_events();
+      if (woken == 2) tell_at = std::min(tell_at, drain_events());
+      if (woken == 2 && !answered_) round_at = 0;  // the daemon is there again
     }
   }
 
@@ -106,8 +110,17 @@ class Agent {
   Fd changes_;             // of the directories of the kubelet's sockets
   bool watched_ = false;
   bool kubelet_new_ = false;
-  bool ready_ = false;
+  bool ready_ = false;     // the cards have been read
+  bool answered_ = false;  // the daemon, at the last round
+  int failures_ = 0;       // rounds in a row
   std::string complained_;
+
+  // 1, 2, 4 … 30 seconds after failures in a row.
+  Duration until_next_round() const {
+    constexpr int most_doublings = 5;
+    if (failures_ == 0) return usual_round;
+    return std::min<Duration>(soon * (1 << std::min(failures_ - 1, most_doublings)), usual_round);
+  }
 
   bool complain(const Error& error) {
     const std::string text = error.hint.empty() ? error.detail : error.detail + "; " + error.hint;
@@ -117,6 +130,7 @@ class Agent {
 
   bool round() {
     auto cards = daemon_.cards();
+    answered_ = cards.has_value();
     // Without an answer the last cards stand: pods that run are not harmed.
     if (!cards && !ready_) return complain(cards.error());
     if (cards) {
@@ -187,6 +201,7 @@ class Agent {
 
 int run(const Settings& settings) {
   log::init("sublet-kube", settings.verbose);
+  ::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that the other side may have closed
   const Fd signals = ending_signals();
   auto endpoint = client::resolve_endpoint(settings.socket.empty() ? "" : "unix://" + settings.socket);
   auto address = parse_api_address(settings.api_server);

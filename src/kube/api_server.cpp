@@ -222,7 +222,7 @@ Result<ApiReply> ApiServer::exchange(const std::string& request) const {
     const std::size_t got = wire.receive(bytes, sizeof bytes, problem);
     if (!problem.empty()) return unreachable(address_, problem);
     if (got == 0) {
-      parser.put_eof(error);
+      if (parser.got_some()) parser.put_eof(error);
       if (error || !parser.is_done()) return unreachable(address_, "the connection was closed");
       break;
     }

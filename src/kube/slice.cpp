@@ -90,7 +90,10 @@ Status publish_slice(const ApiServer& api, const std::string& node, const json& 
                        {"ownerReferences", owners(api, node)}}},
                      {"spec", std::move(wanted)}};
     auto made = api.call("POST", slices, slice);
-    return made ? Status() : Status(made.error());
+    if (made) return {};
+    if (made.error().code != Code::NotFound) return made.error();
+    return unavailable("the API server knows no resource.k8s.io/v1, so that there is no dynamic resource allocation",
+                       "start the agent with --doors plugin");
   }
   if (text_at(*found, {"metadata", "annotations", mark}) == digest) return {};
   const json& generation = member_at(*found, {"spec", "pool", "generation"});

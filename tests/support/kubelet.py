@@ -78,12 +78,16 @@ class ApiServer:
 
     def __init__(self):
         self.objects, self.calls, self.status = {}, [], 0  # status: of all answers; 0: the right one
+        self.tokens = []
+        self.unknown = "/none"  # the beginning of paths that this version does not have
         self.patched = threading.Condition()
         outer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self):
                 size = int(self.headers.get("Content-Length", 0))
+                if "Authorization" in self.headers:
+                    outer.tokens.append(self.headers["Authorization"])
                 body = json.loads(self.rfile.read(size)) if size else None
                 status, reply = outer.answer(self.command, self.path, body)
                 text = json.dumps(reply).encode()
@@ -115,6 +119,8 @@ class ApiServer:
             return reply
 
     def change(self, method, path, body):
+        if path.startswith(self.unknown):
+            return 404, {"kind": "Status", "message": "the server could not find the requested resource"}
         if method == "POST":
             name = body["metadata"].get("name") or body["metadata"]["generateName"] + str(len(self.calls))
             if f"{path}/{name}" in self.objects:
