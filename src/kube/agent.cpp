@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "kube/dra_door.h"
-#include "kube/lease_events.h"
+#include "kube/events.h"
 #include "kube/plugin_door.h"
 #include "kube/residence.h"
 #include "kube/state_file.h"
@@ -75,7 +75,7 @@ class Agent {
         dra_(settings, daemon_, pods_),
         teller_(settings, daemon_, pods_),
         strays_(settings, daemon_, pods_),
-        leases_changed_(follow_lease_events(daemon_.endpoint())),
+        events_(follow_events(daemon_.endpoint())),
         signals_(signals),
         changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
@@ -88,10 +88,12 @@ class Agent {
       }
       if (monotonic_ns() >= tell_at) tell_at = monotonic_ns() + teller_.work().value_or(usual_round).count();
       const Duration left = Duration(std::min(round_at, tell_at) - monotonic_ns());
-      const int woken = wait_for({signals_, changes_.get(), leases_changed_->get()}, std::max<Duration>(left, 1ms));
+      const int woken = wait_for({signals_, changes_.get(), events_->leases.get(), events_->cards.get()},
+                                 std::max<Duration>(left, 1ms));
       if (woken == 0) return 0;
       if (woken == 1) forget_changes(), round_at = 0;
-      if (woken == 2) tell_at = std::min(tell_at, drain_events());
+      if (woken == 2) tell_at = std::min(tell_at, drain(events_->leases));
+      if (woken == 3) round_at = std::min(round_at, drain(events_->cards));
       if (woken == 2 && !answered_) round_at = 0;  // the daemon is there again
     }
   }
@@ -105,9 +107,9 @@ class Agent {
   DraDoor dra_;
   ResidenceTeller teller_;
   StrayTeller strays_;
-  std::shared_ptr<Fd> leases_changed_;
+  std::shared_ptr<Events> events_;
   int signals_;
-  Fd changes_;             // of the directories of the kubelet's sockets
+  Fd changes_;  // of the directories of the kubelet's sockets
   bool watched_ = false;
   bool kubelet_new_ = false;
   bool ready_ = false;     // the cards have been read
@@ -136,8 +138,9 @@ class Agent {
     if (cards) {
       if (auto fits = check_list_size(*cards, settings_.rules); !fits && settings_.plugin_door)
         return complain(fits.error());
-      if (!ready_) log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
-                             settings_.rules.overcommit);
+      if (!ready_)
+        log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
+                  settings_.rules.overcommit);
       plugin_.set_cards(*cards);
       ready_ = true;
     }
@@ -175,9 +178,9 @@ class Agent {
   }
 
   // Events of a moment are one look.
-  std::int64_t drain_events() const {
+  static std::int64_t drain(const Fd& events) {
     std::uint64_t count = 0;
-    (void)!::read(leases_changed_->get(), &count, sizeof count);
+    (void)!::read(events.get(), &count, sizeof count);
     return monotonic_ns() + between_looks.count();
   }
 

@@ -79,8 +79,7 @@ std::string tls_problem() {
 // A connection, with or without TLS, whose operations end at a deadline.
 class Wire {
  public:
-  Wire(Fd fd, SSL* tls, std::int64_t deadline_ns)
-      : fd_(std::move(fd)), tls_(tls, ::SSL_free), deadline_(deadline_ns) {}
+  Wire(Fd fd, SSL* tls, std::int64_t deadline_ns) : fd_(std::move(fd)), tls_(tls, ::SSL_free), deadline_(deadline_ns) {}
 
   // "" after success.
   std::string shake_hands() {
@@ -157,7 +156,9 @@ Result<ApiAddress> parse_api_address(const std::string& url) {
   std::string_view rest = url;
   if (rest.starts_with("https://")) rest.remove_prefix(8);
   else if (rest.starts_with("http://")) rest.remove_prefix(7), address.tls = false;
-  else return bad_request(fmt::format("--api-server: '{}' is no URL", printable(url)), "for example https://master.example:6443");
+  else
+    return bad_request(fmt::format("--api-server: '{}' is no URL", printable(url)),
+                       "for example https://master.example:6443");
   const auto slash = std::min(rest.find('/'), rest.size());
   address.path = rest.substr(slash);
   while (address.path.ends_with('/')) address.path.pop_back();
@@ -173,9 +174,9 @@ Result<ApiAddress> parse_api_address(const std::string& url) {
   if (place.starts_with('[') && place.ends_with(']')) place = place.substr(1, place.size() - 2);
   address.host = place;
   if (!address.tls && address.host != "127.0.0.1" && address.host != "::1" && address.host != "localhost")
-    return bad_request(fmt::format("--api-server: '{}' has no TLS, and the token would cross in plain text",
-                                   printable(url)),
-                       "use https, or a loopback address");
+    return bad_request(
+        fmt::format("--api-server: '{}' has no TLS, and the token would cross in plain text", printable(url)),
+        "use https, or a loopback address");
   return address;
 }
 

@@ -23,8 +23,8 @@ struct ApiAddress {
   std::string path;  // before each target; without a slash at its end
 };
 
-// Parses "https://master.example:6443". Without TLS only loopback addresses are allowed, because the token crosses in plain
-// text. "": the address in the environment of a pod.
+// Parses "https://master.example:6443". Without TLS only loopback addresses are allowed, because the token crosses in
+// plain text. "": the address in the environment of a pod.
 Result<ApiAddress> parse_api_address(const std::string& url);
 
 struct ApiReply {
@@ -39,8 +39,7 @@ class ApiServer {
 
   // The answer, if its status is 2xx. NotFound (404), InUse (409), Denied (401, 403), BadRequest (other 4xx), and
   // Unavailable if there is no answer or a 5xx.
-  Result<nlohmann::json> call(std::string_view method, const std::string& target,
-                              const nlohmann::json& body = nullptr,
+  Result<nlohmann::json> call(std::string_view method, const std::string& target, const nlohmann::json& body = nullptr,
                               const char* content_type = "application/json") const;
 
   Result<nlohmann::json> get(const std::string& target) const { return call("GET", target); }

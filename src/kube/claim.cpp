@@ -51,8 +51,12 @@ Status take_parameters(const json& parameters, bool of_class, Claim& claim) {
 }
 
 Result<ClaimedDevice> device_from(const Claim& claim, const json& result) {
-  ClaimedDevice device{text_at(result, {"request"}), text_at(result, {"pool"}), text_at(result, {"device"}),
-                       text_at(result, {"shareID"}), {}, {}};
+  ClaimedDevice device{text_at(result, {"request"}),
+                       text_at(result, {"pool"}),
+                       text_at(result, {"device"}),
+                       text_at(result, {"shareID"}),
+                       {},
+                       {}};
   const std::string vram = text_at(result, {"consumedCapacity", "vram"});
   const std::string guaranteed = text_at(result, {"consumedCapacity", "guaranteed"});
   const auto size = parse_quantity(vram), kept = parse_quantity(guaranteed.empty() ? "0" : guaranteed);

@@ -13,12 +13,18 @@ namespace {
 using nlohmann::json;
 
 Card card(int index) {
-  return {.id = "gpu" + std::to_string(index), .uuid = "GPU-" + std::to_string(index), .name = "card", .index = index,
+  return {.id = "gpu" + std::to_string(index),
+          .uuid = "GPU-" + std::to_string(index),
+          .name = "card",
+          .index = index,
           .capacity = 138 * GiB + 100 * MiB};
 }
 
 json result(const std::string& device, const std::string& vram, const std::string& guaranteed = "0") {
-  return {{"request", "gpu"}, {"driver", driver_name}, {"pool", "n1"}, {"device", device},
+  return {{"request", "gpu"},
+          {"driver", driver_name},
+          {"pool", "n1"},
+          {"device", device},
           {"consumedCapacity", {{"vram", vram}, {"guaranteed", guaranteed}}}};
 }
 
@@ -28,12 +34,16 @@ json claim(json results) {
 }
 
 TEST(Quantity, HasTheUnitsOfKubernetes) {
-  const std::map<std::string, std::int64_t> sizes{{"0", 0}, {"6Gi", 6 * GiB.count}, {"1.5Gi", 3 * GiB.count / 2},
+  const std::map<std::string, std::int64_t> sizes{{"0", 0},
+                                                  {"6Gi", 6 * GiB.count},
+                                                  {"1.5Gi", 3 * GiB.count / 2},
                                                   {"6656Mi", 6656 * MiB.count},
-                                                  {"1G", 1000000000}, {"1e9", 1000000000}, {"5k", 5000},
-                                                  {"2000m", 2}, {"123", 123}};
-  for (const auto& [text, bytes] : sizes)
-    EXPECT_EQ(parse_quantity(text)->count, bytes) << text;
+                                                  {"1G", 1000000000},
+                                                  {"1e9", 1000000000},
+                                                  {"5k", 5000},
+                                                  {"2000m", 2},
+                                                  {"123", 123}};
+  for (const auto& [text, bytes] : sizes) EXPECT_EQ(parse_quantity(text)->count, bytes) << text;
   for (const char* text : {"", "Gi", "6GiB", "-1", "1.5", "6 Gi", "1e30", "nan", "0x10", "1m"})
     EXPECT_FALSE(parse_quantity(text)) << text;
   EXPECT_EQ(format_quantity(6 * GiB), "6144Mi");

@@ -49,8 +49,13 @@ bool is_in_use(const Error& error) { return error.code == Code::InUse; }
 }  // namespace
 
 Held held_from(const json& lease) {
-  Held held{text_at(lease, {"id"}), text_at(lease, {"state"}), text_at(lease, {"summary"}),
-            text_at(lease, {"owner", "cgroup"}), {}, {}, {}};
+  Held held{text_at(lease, {"id"}),
+            text_at(lease, {"state"}),
+            text_at(lease, {"summary"}),
+            text_at(lease, {"owner", "cgroup"}),
+            {},
+            {},
+            {}};
   const json& pause = member_at(lease, {"pause"});
   held.reason = text_at(pause, {"cause"});
   held.preemptor = text_at(pause, {"preemptor"});
@@ -121,8 +126,7 @@ Result<Held> Daemon::take(const Pod& pod, const Need& need, std::int64_t deadlin
       auto now = ask(client, {"GET", path, {}, {}, {}});
       return now ? held_from(*now) : std::move(held);
     }
-    lease = ask(client,
-                {"GET", fmt::format("{}?wait={}ms&since={}", path, ms, client::encode(held.state)), {}, {}, {}},
+    lease = ask(client, {"GET", fmt::format("{}?wait={}ms&since={}", path, ms, client::encode(held.state)), {}, {}, {}},
                 one_wait + 30s);
     if (!lease) return lease.error();
   }
@@ -154,8 +158,11 @@ Result<std::vector<json>> Daemon::verdicts() const {
 
 Status Daemon::release(const std::string& lease) const {
   client::Client client = connect();
-  auto reply = ask(client, {"POST", fmt::format("/v1/leases/{}/release", client::encode(lease)), R"({"force": true})",
-                            client::new_idempotency_key(), {}});
+  auto reply = ask(client, {"POST",
+                            fmt::format("/v1/leases/{}/release", client::encode(lease)),
+                            R"({"force": true})",
+                            client::new_idempotency_key(),
+                            {}});
   if (reply || reply.error().code == Code::NotFound) return {};
   return reply.error();
 }

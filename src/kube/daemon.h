@@ -27,9 +27,9 @@ struct Need {
 struct Held {
   std::string id, state, summary;  // summary: a sentence for people
   std::string group;
-  std::string reason;                 // cause of a pause, or ""
-  std::string preemptor;              // "lease-9", or ""
-  std::optional<std::string> until;   // RFC 3339: estimated end of a pause
+  std::string reason;                // cause of a pause, or ""
+  std::string preemptor;             // "lease-9", or ""
+  std::optional<std::string> until;  // RFC 3339: estimated end of a pause
   bool has_memory() const { return state == "active" || state == "offered"; }
 };
 

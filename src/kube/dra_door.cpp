@@ -78,9 +78,9 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     if (!pod) return pod.error();
     for (const Prepared& other : all_prepared(settings.state_dir))
       if (other.pod_group_uid == pod->group_uid && other.claim.uid != name.uid)
-        return bad_request(fmt::format("pod {} has the lease of its claim {} already", to_text(pod->name),
-                                       other.claim.name),
-                           "a pod has one lease: ask for all of its memory in one claim");
+        return bad_request(
+            fmt::format("pod {} has the lease of its claim {} already", to_text(pod->name), other.claim.name),
+            "a pod has one lease: ask for all of its memory in one claim");
     auto need = need_of(*claim, *size, *pod);
     if (!need) return need.error();
     if (auto kept = keep_record(settings.state_dir, *pod, directory_of_claim(settings.state_dir, name.uid)); !kept)
@@ -129,8 +129,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     for (const Card& card : known)
       if (std::ranges::count(size.cards, card.uuid) > 0) used.push_back(card);
     const std::string& uid = claim.name.uid;
-    const Handout handout =
-        make_handout(settings, used, *environment, directory_of_claim(settings.state_dir, uid));
+    const Handout handout = make_handout(settings, used, *environment, directory_of_claim(settings.state_dir, uid));
     if (auto made = make_directory(settings.cdi_dir); !made) return made.error();
     if (auto written = write_file(cdi_file(settings.cdi_dir, uid), cdi_content(uid, handout).dump()); !written)
       return written.error();
@@ -164,8 +163,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
       const auto leases = daemon.of_pods();
       if (leases) {
         if (const auto found = leases->find(prepared->pod_group_uid); found != leases->end())
-          if (auto released = daemon.release(found->second.id);
-              !released && released.error().code != Code::Unavailable)
+          if (auto released = daemon.release(found->second.id); !released && released.error().code != Code::Unavailable)
             return released;
       }
     }

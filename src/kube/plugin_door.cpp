@@ -162,8 +162,8 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     if (auto told = write_state(directory_of_units(settings.state_dir, ids), *held); !told)
       return to_grpc(told.error());
     if (held->has_memory()) return grpc::Status::OK;
-    return {grpc::StatusCode::UNAVAILABLE, fmt::format("{}; the container starts once the lease has its memory",
-                                                       held->summary)};
+    return {grpc::StatusCode::UNAVAILABLE,
+            fmt::format("{}; the container starts once the lease has its memory", held->summary)};
   }
 
   Result<Held> take(const std::vector<std::string>& ids, std::int64_t deadline) {
@@ -210,9 +210,9 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     set_options(*request.mutable_options());
     v1beta1::Empty answer;
     if (const grpc::Status status = stub->Register(&context, request, &answer); !status.ok())
-      return unavailable(fmt::format("the kubelet takes no registration of {}: {}", request.resource_name(),
-                                     status.error_message()),
-                         "the agent registers again when the kubelet starts; check --kubelet-dir");
+      return unavailable(
+          fmt::format("the kubelet takes no registration of {}: {}", request.resource_name(), status.error_message()),
+          "the agent registers again when the kubelet starts; check --kubelet-dir");
     return {};
   }
 };
@@ -229,9 +229,7 @@ Status PluginDoor::enrol() {
   return told;
 }
 
-bool PluginDoor::is_enrolled() const {
-  return service_->enrolled && ::access(service_->socket().c_str(), F_OK) == 0;
-}
+bool PluginDoor::is_enrolled() const { return service_->enrolled && ::access(service_->socket().c_str(), F_OK) == 0; }
 
 void PluginDoor::set_cards(std::vector<Card> cards) {
   {

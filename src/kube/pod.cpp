@@ -43,8 +43,7 @@ std::optional<Duration> patience_of(const json& container) {
   const json& probe = member_at(container, {"livenessProbe"});
   if (!probe.is_object()) return std::nullopt;
   const json& command = list_at(probe, {"exec", "command"});
-  if (!command.empty() && command.front().is_string() &&
-      command.front().get<std::string>().ends_with("sublet-probe"))
+  if (!command.empty() && command.front().is_string() && command.front().get<std::string>().ends_with("sublet-probe"))
     return std::nullopt;
   const std::int64_t period = std::clamp<std::int64_t>(number_in(probe, "periodSeconds", usual_period), 1, 86'400);
   const std::int64_t most = std::clamp<std::int64_t>(number_in(probe, "failureThreshold", usual_failures), 1, 86'400);
@@ -55,8 +54,7 @@ std::uint32_t user_of(const json& spec) {
   constexpr std::int64_t most_uid = 4'294'967'294;
   std::int64_t uid = number_in(member_at(spec, {"securityContext"}), "runAsUser", 0);
   const json& containers = list_at(spec, {"containers"});
-  if (!containers.empty())
-    uid = number_in(member_at(containers.front(), {"securityContext"}), "runAsUser", uid);
+  if (!containers.empty()) uid = number_in(member_at(containers.front(), {"securityContext"}), "runAsUser", uid);
   return uid < 0 || uid > most_uid ? 0 : static_cast<std::uint32_t>(uid);
 }
 

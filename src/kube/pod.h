@@ -26,8 +26,8 @@ struct Pod {
   std::string owner;      // its Deployment, Job or the like; its own name without one
   std::string priority_class;
   std::int64_t priority = 0;
-  std::string tier;      // wish of its annotation; "": none
-  std::string pausable;  // of its annotation; without one "auto", or "no" if a liveness probe would end it
+  std::string tier;                  // wish of its annotation; "": none
+  std::string pausable;              // of its annotation; without one "auto", or "no" if a liveness probe would end it
   std::uint32_t user = 0;            // that its programs run as
   std::optional<Duration> patience;  // shortest time after which a liveness probe ends a paused container
   bool ended = false;                // Succeeded, Failed, or being deleted without containers

@@ -112,8 +112,9 @@ TEST(Group, OfAPodHasTheNamesOfBothDrivers) {
   EXPECT_EQ(plain[5], "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod12_34.slice");
   const auto below = group_candidates("/a/b", "12");
   EXPECT_EQ(below[0], "/a/b/kubepods/pod12");
-  EXPECT_EQ(below[4], "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-burstable.slice/"
-                      "a-b-kubepods-burstable-pod12.slice");
+  EXPECT_EQ(below[4],
+            "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-burstable.slice/"
+            "a-b-kubepods-burstable-pod12.slice");
 }
 
 TEST(Group, OfAProcessIsInsideOfItsPods) {

@@ -28,8 +28,8 @@ Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
 }
 
 Result<Pod> Pods::read(const PodName& name) const {
-  auto object = api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space),
-                                     client::encode(name.name)));
+  auto object =
+      api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
   if (!object) return object.error();
   return parse_pod(*object);
 }
@@ -37,8 +37,7 @@ Result<Pod> Pods::read(const PodName& name) const {
 Result<std::string> Pods::tier(const Pod& pod) const {
   std::string annotation;
   if (!pod.priority_class.empty()) {
-    const auto object =
-        api_.get("/apis/scheduling.k8s.io/v1/priorityclasses/" + client::encode(pod.priority_class));
+    const auto object = api_.get("/apis/scheduling.k8s.io/v1/priorityclasses/" + client::encode(pod.priority_class));
     // A class may be deleted while its pods live; without the right to read it, its value alone counts.
     if (!object && object.error().code == Code::Unavailable) return object.error();
     if (object) annotation = text_at(*object, {"metadata", "annotations", "sublet.dev/tier"});

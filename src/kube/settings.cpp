@@ -46,9 +46,9 @@ std::optional<int> take(const Given& given, Settings& settings) {
                   "for example --overcommit 2: twice the memory of each card is declared");
   const auto wait = parse_duration(given.start_wait);
   if (!wait || *wait > longest_start_wait)
-    return refuse(fmt::format("--start-wait: '{}' is no time up to {}", given.start_wait,
-                              format_duration(longest_start_wait)),
-                  "the kubelet gives up after 30 s, and asks again");
+    return refuse(
+        fmt::format("--start-wait: '{}' is no time up to {}", given.start_wait, format_duration(longest_start_wait)),
+        "the kubelet gives up after 30 s, and asks again");
   settings.start_wait = *wait;
   if (given.doors != "plugin" && given.doors != "dra" && given.doors != "plugin,dra" && given.doors != "dra,plugin")
     return refuse(fmt::format("--doors: '{}' is no list of doors", given.doors), "plugin, dra, or plugin,dra");

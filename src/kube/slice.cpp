@@ -19,9 +19,7 @@ constexpr const char* slices = "/apis/resource.k8s.io/v1/resourceslices";
 constexpr const char* mark = "sublet.dev/spec";
 constexpr std::size_t longest_attribute = 64;
 
-Bytes whole_steps(double bytes) {
-  return static_cast<std::int64_t>(bytes / static_cast<double>(step.count)) * step;
-}
+Bytes whole_steps(double bytes) { return static_cast<std::int64_t>(bytes / static_cast<double>(step.count)) * step; }
 
 json capacity(Bytes value, Bytes usual, Bytes least, Bytes most) {
   return {{"value", format_quantity(value)},
@@ -58,16 +56,15 @@ json slice_spec(const std::string& node, const std::vector<Card>& cards, const U
     if (!card.healthy || whole <= Bytes{}) continue;
     const Bytes declared = whole_steps(static_cast<double>(card.capacity.count) * rules.overcommit);
     const Bytes most = std::min(whole, declared);
-    devices.push_back(
-        {{"name", device_name(card)},
-         {"allowMultipleAllocations", true},
-         {"attributes",
-          {{"uuid", {{"string", card.uuid.substr(0, longest_attribute)}}},
-           {"product", {{"string", card.name.substr(0, longest_attribute)}}},
-           {"index", {{"int", card.index}}}}},
-         {"capacity",
-          {{"vram", capacity(declared, std::min(usual_request, most), std::min(step, most), most)},
-           {"guaranteed", capacity(most, Bytes{}, Bytes{}, most)}}}});
+    devices.push_back({{"name", device_name(card)},
+                       {"allowMultipleAllocations", true},
+                       {"attributes",
+                        {{"uuid", {{"string", card.uuid.substr(0, longest_attribute)}}},
+                         {"product", {{"string", card.name.substr(0, longest_attribute)}}},
+                         {"index", {{"int", card.index}}}}},
+                       {"capacity",
+                        {{"vram", capacity(declared, std::min(usual_request, most), std::min(step, most), most)},
+                         {"guaranteed", capacity(most, Bytes{}, Bytes{}, most)}}}});
   }
   return {{"driver", driver_name},
           {"nodeName", node},
@@ -82,13 +79,12 @@ Status publish_slice(const ApiServer& api, const std::string& node, const json& 
   json wanted = spec;
   if (!found) {
     wanted["pool"]["generation"] = 1;
-    const json slice{{"apiVersion", "resource.k8s.io/v1"},
-                     {"kind", "ResourceSlice"},
-                     {"metadata",
-                      {{"name", slice_name(node)},
-                       {"annotations", {{mark, digest}}},
-                       {"ownerReferences", owners(api, node)}}},
-                     {"spec", std::move(wanted)}};
+    const json slice{
+        {"apiVersion", "resource.k8s.io/v1"},
+        {"kind", "ResourceSlice"},
+        {"metadata",
+         {{"name", slice_name(node)}, {"annotations", {{mark, digest}}}, {"ownerReferences", owners(api, node)}}},
+        {"spec", std::move(wanted)}};
     auto made = api.call("POST", slices, slice);
     if (made) return {};
     if (made.error().code != Code::NotFound) return made.error();

@@ -16,10 +16,10 @@ namespace sublet::kube {
 struct Card {
   std::string id;  // "gpu0"
   std::string uuid;
-  std::string name;         // product
-  int index = 0;            // of the driver
-  Bytes capacity;           // largest lease on the empty card
-  bool healthy = true;      // false: lost, or out of service
+  std::string name;     // product
+  int index = 0;        // of the driver
+  Bytes capacity;       // largest lease on the empty card
+  bool healthy = true;  // false: lost, or out of service
   bool simulated = false;
   bool operator==(const Card&) const = default;
 };

@@ -193,6 +193,27 @@ def test_a_pod_that_the_kubelet_does_not_list_yet_is_asked_about_again(node):
     assert node.lease(pod)["state"] == "active"
 
 
+def test_units_of_a_card_out_of_service_are_unhealthy(start_node):
+    node = start_node("2x4GiB")
+    units = len(node.kubelet.healthy())
+    pod = Pod("train", 2)
+    node.kubelet.run(pod, "sleep", "600")
+    node.daemon.cli("gpu", "cordon", "gpu0", "--reason", "repair", check=0)
+    wait_until(lambda: len(node.kubelet.healthy()) == units / 2, "the kubelet is told")
+    card, = {id.split("::")[0] for id in node.kubelet.healthy()}
+    wait_until(lambda: [device["attributes"]["uuid"]["string"] for device in node.api.objects[
+        "/apis/resource.k8s.io/v1/resourceslices/n1-vram.sublet.dev"]["spec"]["devices"]] == [card], "so is the slice")
+    node.daemon.cli("gpu", "uncordon", "gpu0", check=0)
+    wait_until(lambda: len(node.kubelet.healthy()) == units, "the card is back")
+    assert node.lease(pod)["state"] == "active"
+
+
+def test_a_pod_may_run_as_a_user_without_an_account(node):
+    pod = Pod("train", 2, securityContext={"runAsUser": 54321})
+    node.kubelet.run(pod, "sleep", "600")
+    assert node.lease(pod)["uid"] == 54321
+
+
 def test_a_pod_with_a_wrong_annotation_is_told_so(node):
     pod = Pod("train", 2, annotations={"sublet.dev/tier": "bach"})
     node.kubelet.admit(pod)
