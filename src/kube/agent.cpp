@@ -111,7 +111,6 @@ class Agent {
   int signals_;
   Fd changes_;  // of the directories of the kubelet's sockets
   bool watched_ = false;
-  bool kubelet_new_ = false;
   bool ready_ = false;     // the cards have been read
   bool answered_ = false;  // the daemon, at the last round
   int failures_ = 0;       // rounds in a row
@@ -162,7 +161,7 @@ class Agent {
       if (auto made = make_directory(directory); !made) return made;
       watched_ = ::inotify_add_watch(changes_.get(), directory.c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE) >= 0;
     }
-    if (plugin_.is_enrolled() && !std::exchange(kubelet_new_, false)) return {};
+    if (plugin_.is_enrolled()) return {};
     auto enrolled = plugin_.enrol();
     if (enrolled) log::info("the kubelet knows {}", resource_name(settings_.rules.unit));
     return enrolled;
@@ -184,18 +183,9 @@ class Agent {
     return monotonic_ns() + between_looks.count();
   }
 
-  // A new socket of the kubelet is a new kubelet.
-  void forget_changes() {
-    alignas(inotify_event) char buffer[8192];
-    for (;;) {
-      const ssize_t size = ::read(changes_.get(), buffer, sizeof buffer);
-      if (size <= 0) return;
-      for (ssize_t at = 0; at < size;) {
-        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
-        if (event->len > 0 && std::string_view(event->name) == "kubelet.sock" && (event->mask & IN_DELETE) == 0)
-          kubelet_new_ = true;
-        at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);
-      }
+  void forget_changes() const {
+    char buffer[8192];
+    while (::read(changes_.get(), buffer, sizeof buffer) > 0) {
     }
   }
 };

@@ -10,10 +10,12 @@
 #include "kube/state_file.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 namespace sublet::kube {
 namespace {
@@ -27,6 +29,20 @@ constexpr std::chrono::seconds stream_look = 5s;
 
 std::vector<std::string> listed(const google::protobuf::RepeatedPtrField<std::string>& ids) {
   return {ids.begin(), ids.end()};
+}
+
+// One socket of a kubelet; the next kubelet makes another file of that name.
+struct SocketFile {
+  std::uint64_t inode = 0;
+  std::int64_t changed_s = 0, changed_ns = 0;
+  bool operator==(const SocketFile&) const = default;
+};
+
+// Unset: there is none.
+std::optional<SocketFile> find_socket(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
+  return SocketFile{info.st_ino, info.st_ctim.tv_sec, info.st_ctim.tv_nsec};
 }
 
 void fill(const Handout& handout, v1beta1::ContainerAllocateResponse& answer) {
@@ -54,7 +70,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   const Daemon& daemon;
   const Pods& pods;
   std::unique_ptr<grpc::Server> server;
-  bool enrolled = false;
+  std::optional<SocketFile> enrolled;  // with the kubelet of this socket
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -63,6 +79,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   std::uint64_t server_run = 0;  // streams of an earlier server end
 
   std::string socket() const { return directory(settings) + "/" + socket_name; }
+  std::string kubelet_socket() const { return directory(settings) + "/kubelet.sock"; }
 
   grpc::Status GetDevicePluginOptions(grpc::ServerContext*, const v1beta1::Empty*,
                                       v1beta1::DevicePluginOptions* answer) override {
@@ -200,7 +217,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   }
 
   Status tell_kubelet() const {
-    const auto stub = v1beta1::Registration::NewStub(channel_to(directory(settings) + "/kubelet.sock"));
+    const auto stub = v1beta1::Registration::NewStub(channel_to(kubelet_socket()));
     grpc::ClientContext context;
     context.set_deadline(gpr_time_from_seconds(longest_registration_s, GPR_TIMESPAN));
     v1beta1::RegisterRequest request;
@@ -222,14 +239,18 @@ PluginDoor::PluginDoor(const Settings& settings, const Daemon& daemon, const Pod
 PluginDoor::~PluginDoor() { service_->stop(); }
 
 Status PluginDoor::enrol() {
-  service_->enrolled = false;
+  service_->enrolled.reset();
   if (auto opened = service_->open(); !opened) return opened;
+  const auto kubelet = find_socket(service_->kubelet_socket());
   auto told = service_->tell_kubelet();
-  service_->enrolled = told.has_value();
+  if (told) service_->enrolled = kubelet;
   return told;
 }
 
-bool PluginDoor::is_enrolled() const { return service_->enrolled && ::access(service_->socket().c_str(), F_OK) == 0; }
+bool PluginDoor::is_enrolled() const {
+  return service_->enrolled && service_->enrolled == find_socket(service_->kubelet_socket()) &&
+         ::access(service_->socket().c_str(), F_OK) == 0;
+}
 
 void PluginDoor::set_cards(std::vector<Card> cards) {
   {

@@ -21,7 +21,7 @@ class PluginDoor {
   // Makes the socket, if the kubelet has removed it or there is none, and tells the kubelet of it. Repeat it after each
   // start of the kubelet.
   Status enrol();
-  bool is_enrolled() const;
+  bool is_enrolled() const;  // with the kubelet that runs now
 
   // The kubelet is told of changes.
   void set_cards(std::vector<Card> cards);
