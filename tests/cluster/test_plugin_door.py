@@ -127,7 +127,7 @@ def test_a_killed_kubelet_ends_no_pod_and_keeps_its_leases(sublet):
     before = sublet.until_lease("held", "active")
     until_used(sublet, "held", 0.125)
     sublet.kill("kubelet")
-    sublet.start("kubelet")
+    sublet.restart("kubelet")
     sublet.apply(pod("next", units=4))
     until_used(sublet, "next", 0.125)
     assert sublet.until_lease("held", "active")["id"] == before["id"] and restarts(sublet, "held") == 0
@@ -138,7 +138,7 @@ def test_a_killed_containerd_ends_no_pod(sublet):
     before = sublet.until_lease("held", "active")
     until_used(sublet, "held", 0.125)
     sublet.kill("containerd")
-    sublet.start("containerd")
+    sublet.restart("containerd")
     sublet.apply(pod("next", units=4))
     until_used(sublet, "next", 0.125)
     assert sublet.until_lease("held", "active")["id"] == before["id"] and restarts(sublet, "held") == 0

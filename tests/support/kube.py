@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -100,7 +101,7 @@ class Kubernetes:
         self._hold_namespace()
         for name in ("etcd", "containerd", "apiserver"):
             self.start(name)
-        wait_until(lambda: (self.dir / "containerd.sock").exists(), "containerd listens")
+        wait_until(self._containerd_answers, "containerd listens")
         for path in kube_images.write_images(self.dir):
             self.call("ctr", "-a", self.dir / "containerd.sock", "-n", "k8s.io", "images", "import", "--local", path)
             path.unlink()
@@ -141,6 +142,23 @@ class Kubernetes:
             self.processes[name] = subprocess.Popen(
                 self.inside(*self.commands[name]), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self.env(**env), cwd=self.dir, start_new_session=True)
+
+    def restart(self, name):
+        """Starts a part again that was killed. A kubelet ends where no containerd listens yet."""
+        self.start(name)
+        if name == "containerd":
+            wait_until(self._containerd_answers, "containerd listens")
+
+    def keep_running(self):
+        """Starts each part again that has ended by itself, as a service manager does."""
+        for name, process in list(self.processes.items()):
+            if process.poll() is not None:
+                self.restart(name)
+        return True
+
+    def _containerd_answers(self):
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.dir / "containerd.sock")) == 0
 
     def kill(self, name, signal_number=signal.SIGKILL):
         process = self.processes[name]
@@ -228,9 +246,7 @@ class Kubernetes:
         """Starts again what a test has ended, and removes its pods and namespaces, for the next test."""
         if self.daemon.process.poll() is not None:
             self.daemon.start()
-        for name, process in list(self.processes.items()):
-            if process.poll() is not None:
-                self.start(name)
+        self.keep_running()
         wait_until(self.is_ready, "the API server is ready")
         for space in self.api.items("/api/v1/namespaces"):
             name = space["metadata"]["name"]
@@ -243,6 +259,9 @@ class Kubernetes:
                 self.api.delete(f"/api/v1/namespaces/{name}")
         wait_until(lambda: not [pod for pod in self.api.items("/api/v1/pods")
                                 if pod["metadata"]["namespace"] != SYSTEM], "no pod is left", 90)
+        for node in self.api.items("/api/v1/nodes"):
+            if node["metadata"]["name"] != "n1":  # the agent would be wanted there too
+                self.api.delete(f"/api/v1/nodes/{node['metadata']['name']}")
         for lease in self.daemon.leases():
             if lease["owner"]["kind"] != "group":
                 self.daemon.cli("release", lease["id"], "--force")

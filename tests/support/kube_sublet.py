@@ -63,10 +63,10 @@ def until_policies(cluster):
     asks["spec"]["containers"][0]["env"] = [{"name": "GPU_MEM", "value": "1G"}]
 
     def are_read():
-        changed = cluster.api.create("/api/v1/namespaces/default/pods?dryRun=All", asks)
+        status, changed = cluster.api.call("POST", "/api/v1/namespaces/default/pods?dryRun=All", asks)
         slices = "/apis/resource.k8s.io/v1/resourceslices?dryRun=All"
         refused = cluster.api.call("POST", slices, slice_of("n1"), **agent)
-        return changed["spec"]["containers"][0].get("resources") and "own node" in str(refused)
+        return status == 201 and changed["spec"]["containers"][0].get("resources") and "own node" in str(refused)
     wait_until(are_read, "the policies are in force")
 
 

@@ -10,6 +10,7 @@ cache=${SUBLET_CLUSTER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sublet-cluster}/$v
 compiled=(kubelet kube-apiserver kube-scheduler kube-controller-manager)
 debian=(etcd-server containerd kubectl)
 helm=4.2.4
+jobs=${SUBLET_JOBS:-$(nproc)}
 
 say() { printf '== %s\n' "$*" >&2; }
 die() { printf 'cluster-build: %s\n' "$*" >&2; exit 1; }
@@ -44,7 +45,7 @@ compile() {
   [[ -x $cache/bin/$name ]] && return 0
   minor=${version#*.}
   say "compiling $name $version"
-  go build -p "${SUBLET_JOBS:-1}" -trimpath -o "$cache/work/$name" \
+  go build -p "$jobs" -trimpath -o "$cache/work/$name" \
     -ldflags "-s -w -X $stamp.gitVersion=v$version -X $stamp.gitMajor=${version%%.*} -X $stamp.gitMinor=${minor%%.*}" \
     "k8s.io/kubernetes/cmd/$name"
   mv "$cache/work/$name" "$cache/bin/$name"
@@ -64,7 +65,7 @@ compile_helm() {
     echo "tool helm.sh/helm/v4/cmd/helm"
   } >go.mod
   say "compiling helm $helm"
-  go build -p "${SUBLET_JOBS:-1}" -trimpath -o "$cache/work/helm-program" -ldflags "-s -w" helm.sh/helm/v4/cmd/helm
+  go build -p "$jobs" -trimpath -o "$cache/work/helm-program" -ldflags "-s -w" helm.sh/helm/v4/cmd/helm
   mv "$cache/work/helm-program" "$cache/bin/helm"
 }
 
@@ -73,7 +74,7 @@ compile_all() {
   for name in "${compiled[@]}" helm; do [[ -x $cache/bin/$name ]] || missing=1; done
   [[ -n $missing ]] || return 0
   needs go "Go 1.26 or later"
-  export GOFLAGS="-buildvcs=false -modcacherw -mod=mod" CGO_ENABLED=0 GOMAXPROCS=${SUBLET_JOBS:-1}
+  export GOFLAGS="-buildvcs=false -modcacherw -mod=mod" CGO_ENABLED=0 GOMAXPROCS=$jobs
   mkdir -p "$cache/work/module"
   cd "$cache/work/module"
   write_module
