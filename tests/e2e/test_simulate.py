@@ -62,7 +62,7 @@ def test_a_page_on_a_full_disk_leaves_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize("rows, problem", [
-    (b"arrives,runs,vram,user\n0,1h,8GiB,J\xfcrgen\n", r":2: column 'user': 'J\xFCrgen' is no text"),
+    (b"arrives,runs,vram,user\n0,1h,8GiB,J\xfcrgen\n", r":2: column 'user': 'J\xfcrgen' is no text"),
     (b"arrives,runs,vram\n0,1h,8192\n", ":2: column 'vram': '8192' has no unit"),
     (b"arrives,runs,vram\n0,1h,8GiB\n1700000000,1h,8GiB\n", "the last job arrives"),
     (b"arrives; runs; vram\n0;1h;8GiB\n", ":1: the column 'arrives' is missing"),
@@ -232,7 +232,7 @@ def test_tenants_come_from_the_file_of_tenant_apply(tmp_path):
     assert figures["jobs"]["refused"] > 0
     file.write_text('[[tenant]]\nname = "ana"\nquota = "900GiB"\n')
     done = simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file)
-    assert done.returncode == 78 and "the quotas add up to 900.0 GiB, and the devices have 47" in done.stderr, done
+    assert done.returncode == 78 and "the quotas add up to 900 GiB, and the devices have 47.5 GiB" in done.stderr, done
     file.write_text('[[tenant]]\nname = "ana"\nparent = "none"\n')
     done = simulate("--trace", TEN, "--gpus", "2x24GiB", "--tenants", file)
     assert done.returncode == 1 and f"{file}:1" in done.stderr
