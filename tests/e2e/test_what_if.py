@@ -37,6 +37,9 @@ def past(daemon):
     for _ in range(2):
         daemon.cli("run", "--vram", "1GiB", "--name", "train", "--", "true", check=0)
     api = daemon.api()
+    # The bytes of an ended lease are charged until a reading shows that they are gone.
+    wait_until(lambda: all(lease["state"] == "ended" and not lease["settling"]
+                           for lease in api.get("/v1/leases?all=true")["leases"]), "the programs are settled")
     holder = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600, "consumer": "serve"})
     assert holder.status == 201
     waiter = api.post("/v1/leases", {"vram_bytes": 3 * GIB, "ttl_seconds": 600})
