@@ -32,6 +32,7 @@ static void set_rotation(Step& step, const Clock& clock, const SliceGroup& group
 static bool is_switching(const Step& step, const SliceGroup& group);
 static bool is_free_before(const Step& step, const NextSlice& slice);
 static bool take_slice(Step& step, const NextSlice& slice);
+static void count_holders(Step& step);
 static void count_service(Step& step);
 
 SliceWaiter slice_waiter(const Step& step, const Lease& waiter, const std::vector<std::string>& barred) {
@@ -53,6 +54,7 @@ SliceWaiter slice_waiter(const Step& step, const Lease& waiter, const std::vecto
 // On a device with a plan, or with slices of a higher tier, no slice begins.
 void share_devices(Step& step, std::vector<SliceWaiter> waiters) {
   const auto before = std::exchange(step.state.preemption.slices, {});
+  count_holders(step);
   while (!waiters.empty()) {
     const Lease& first = *find(step, waiters.front().lease);
     const auto others = std::ranges::stable_partition(
@@ -253,6 +255,18 @@ static bool take_slice(Step& step, const NextSlice& slice) {
                         .beneficiaries = std::move(enters),
                         .devices = slice.devices,
                         .victims = std::move(victims)});
+}
+
+// The end of a slice follows from the service of the leases that hold the devices now.
+static void count_holders(Step& step) {
+  for (auto& [where, group] : step.state.preemption.slice_groups) {
+    const std::vector<LeaseId> members = group.keys();
+    count_holders(step.state, where, members, step.now);
+    for (const LeaseId id : members) {
+      const Lease* lease = find(step, id);
+      group.hold(id, lease != nullptr && lease->state == LeaseState::active ? 1 : 0, step.now);
+    }
+  }
 }
 
 // All service times are kept while a member of the group waits, whatever lease leaves or enters meanwhile.

@@ -144,20 +144,38 @@ static Integral service_of_tenant(const State& state, const Shares<AccountId>& s
   return service_of_newcomer(others, turn / weight_of(account(state, id))) * weight_of(account(state, id));
 }
 
+// The bytes that the members hold on the device, of each account above them.
+static std::map<AccountId, std::int64_t> bytes_by_account(const State& state, const std::string& uuid,
+                                                          const std::vector<LeaseId>& members) {
+  std::map<AccountId, std::int64_t> holds;
+  const auto device = state.devices.by_uuid.find(uuid);
+  for (const LeaseId member : members) {
+    const Lease* lease = find(state, member);
+    if (lease == nullptr) continue;
+    const bool has = lease->state == LeaseState::active && device != state.devices.by_uuid.end() &&
+                     device->second.leases.contains(member);
+    const std::int64_t bytes = has ? charged_on(state, *lease, uuid).count : 0;
+    for (AccountId id = account_of(state, member); id != 0; id = account(state, id).parent) holds[id] += bytes;
+  }
+  return holds;
+}
+
+void count_holders(State& state, const std::pair<std::string, Tier>& where, const std::vector<LeaseId>& members,
+                   Time now) {
+  const auto shares = state.preemption.turns.find(where);
+  if (shares == state.preemption.turns.end()) return;
+  for (const auto& [id, bytes] : bytes_by_account(state, where.first, members))
+    if (shares->second.contains(id)) shares->second.hold(id, bytes, now);
+}
+
 void count_turns(State& state, const std::pair<std::string, Tier>& where, const std::vector<LeaseId>& members,
                  Time now) {
-  const auto device = state.devices.by_uuid.find(where.first);
   const Duration slice = slice_on(state, where);
-  std::map<AccountId, std::int64_t> holds, wants;
-  for (const LeaseId member : members) {
-    const Lease& lease = *find(state, member);
-    const bool has = lease.state == LeaseState::active && device->second.leases.contains(member);
-    const std::int64_t bytes = has ? charged_on(state, lease, where.first).count : 0;
-    for (AccountId id = account_of(state, member); id != 0; id = account(state, id).parent) {
-      holds[id] += bytes;
-      wants[id] = std::max(wants[id], lease.vram.count);
-    }
-  }
+  const std::map<AccountId, std::int64_t> holds = bytes_by_account(state, where.first, members);
+  std::map<AccountId, std::int64_t> wants;
+  for (const LeaseId member : members)
+    for (AccountId id = account_of(state, member); id != 0; id = account(state, id).parent)
+      wants[id] = std::max(wants[id], find(state, member)->vram.count);
   Shares<AccountId>& shares = state.preemption.turns[where];
   shares.erase_if([&holds](AccountId id) { return !holds.contains(id); });
   for (const auto& [id, bytes] : holds) {

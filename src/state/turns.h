@@ -72,4 +72,8 @@ class Turns {
 void count_turns(State& state, const std::pair<std::string, Tier>& where, const std::vector<LeaseId>& members,
                  Time now);
 
+// The same of the tenants that are counted already. None of them is forgotten, and no newcomer is counted.
+void count_holders(State& state, const std::pair<std::string, Tier>& where, const std::vector<LeaseId>& members,
+                   Time now);
+
 }  // namespace sublet::core
