@@ -121,6 +121,27 @@ Json json_of_tenant(const TenantFigures& its) {
           {"wait_max_seconds", seconds(its.waits.most)}};
 }
 
+Json json_of_bounds(const Bounds& its) {
+  return {{"stated", its.stated},
+          {"kept", its.kept},
+          {"late", its.late},
+          {"broken", its.broken},
+          {"largest_overrun_seconds", seconds(its.largest)}};
+}
+
+void add_bounds(std::vector<Row>& rows, std::span<const Figures> all) {
+  if (std::ranges::none_of(all, [](const Figures& its) { return its.outcome.bounds.stated > 0; })) return;
+  const auto count = [](std::size_t Bounds::*which) {
+    return [which](const Figures& its) { return std::to_string(its.outcome.bounds.*which); };
+  };
+  add<Figures>(rows, "waits with a stated bound", all, count(&Bounds::stated));
+  add<Figures>(rows, "  started within it", all, count(&Bounds::kept));
+  add<Figures>(rows, "  started later", all, count(&Bounds::late));
+  add<Figures>(rows, "  later without an exception", all, count(&Bounds::broken));
+  add<Figures>(rows, "  largest overrun", all,
+               [](const Figures& its) { return format_duration(its.outcome.bounds.largest); });
+}
+
 // A cell of CSV.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -166,6 +187,7 @@ Json json_of_run(const Figures& its) {
       {"fragmented_percent", 100 * its.fragmented},
       {"pauses", its.outcome.pauses},
       {"moved_bytes", its.outcome.moved.count},
+      {"bounds", json_of_bounds(its.outcome.bounds)},
       {"guarantees_without_ledger", its.outcome.without_ledger},
       {"lasted_seconds", seconds(its.outcome.lasted)},
       {"capacity_bytes", its.outcome.capacity.count},
@@ -213,6 +235,7 @@ std::string table_of(std::span<const Figures> all) {
   add<Figures>(rows, "Jain's index of tenants", all,
                [](const Figures& its) { return its.jain ? fmt::format("{:.3f}", *its.jain) : "-"; });
   add_tenants(rows, all);
+  add_bounds(rows, all);
   add<Figures>(rows, "memory allocated", all, [](const Figures& its) { return percent(its.allocated); });
   add<Figures>(rows, "  useful", all, [](const Figures& its) { return percent(its.useful); });
   add<Figures>(rows, "  fragmented", all, [](const Figures& its) { return percent(its.fragmented); });

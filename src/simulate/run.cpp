@@ -89,6 +89,7 @@ class World {
   Samples samples_;
   double waited_ = 0;  // jobs × nanoseconds in the queue
   TenantSums tenants_;
+  StatedBounds bounds_;
   Outcome outcome_;
 };
 
@@ -150,6 +151,7 @@ Outcome World::play() {
     if (program.lacks_ledger && !outcome_.jobs[program.job].started) ++outcome_.without_ledger;
   outcome_.tenants = tenants_.all();
   outcome_.has_parts = tenants_.has_parts();
+  outcome_.bounds = bounds_.finish(now_);
   count_use();
   if (now_ > begin) outcome_.used /= static_cast<double>((now_ - begin).count());
   return std::move(outcome_);
@@ -185,6 +187,7 @@ void World::submit(std::size_t at) {
   programs_[id] = {.job = at, .left = job.runs, .since = {}, .parked_since = {}, .tenant = &tenant};
   const auto taken = take(Submit{std::move(lease), true, true});
   if (taken) {
+    bounds_.came(state_, setting_.rules, id, now_);
     if (within) promise(id, at);
     return;
   }
@@ -232,12 +235,16 @@ void World::note_start(Program& program) {
 
 Result<LeaseId> World::take(const Fact& fact) {
   Plan plan = step(state_, setting_.rules, fact, now_);
-  for (const Lease& lease : plan.changed) note(lease);
+  for (const Lease& lease : plan.changed) {
+    note(lease);
+    bounds_.changed(state_, lease, now_);
+  }
   for (const Action& action : plan.actions) {
     measure_ |= std::holds_alternative<TakeSnapshot>(action);
     if (const auto* park = std::get_if<Park>(&action)) order(park->lease);
     if (const auto* unpark = std::get_if<Unpark>(&action)) order(unpark->lease);
   }
+  bounds_.look_at_plans(state_, setting_.rules, now_);
   wake_at_ = std::max(plan.wake_at, now_ + Duration(1));
   return std::move(plan.outcome);
 }
@@ -364,6 +371,7 @@ void World::sample(Duration at) {
   const double waited =
       waited_ + static_cast<double>(state_.queue.size()) * static_cast<double>((then - now_).count());
   tenants_.entitle(at - samples_.begun());
+  bounds_.look_at_turns(state_, setting_.rules, then);
   samples_.add(at, {allocated / 1e9, waited / 1e9, tenants_.held(at, most_drawn_tenants)}, fragmented());
 }
 

@@ -7,6 +7,7 @@
 #include "lease/rules.h"
 #include "simulate/samples.h"
 #include "simulate/shares.h"
+#include "simulate/stated.h"
 #include "simulate/trace.h"
 
 #include <cstdint>
@@ -51,6 +52,7 @@ struct Outcome {
   std::string refusal = {};        // of the first job that was refused: its reason
   bool has_parts = true;           // the tenants have parts of the memory at each moment
   std::size_t without_ledger = 0;  // jobs within a guarantee that started late, since the park ledger was full
+  Bounds bounds = {};
   bool partial = false;
 };
 

@@ -122,6 +122,25 @@ TEST(Run, AHigherTierPausesAndThePausedOneLosesNoWork) {
   EXPECT_GT(figures.allocated, 0.7);
 }
 
+// Tenants of one weight come one after the other, and share the card in strict turns.
+TEST(Run, NoLeaseWaitsLongerThanItsStatedBound) {
+  std::vector<Job> jobs;
+  for (int i = 0; i < 8; ++i) {
+    jobs.push_back(job(i * 10min, 2h + i % 3 * 30min, 20 * GiB));
+    jobs.back().name = "train";
+    jobs.back().user = "u" + std::to_string(i);
+  }
+  Setting setting = one_card();
+  setting.rules.ledger_limit = 1024 * GiB;
+  setting.rules.ledger_user_share = 1;
+  const Outcome out = run(jobs, setting);
+  EXPECT_GT(out.bounds.stated, 500U);
+  EXPECT_EQ(out.bounds.kept, out.bounds.stated);
+  EXPECT_EQ(out.bounds.late, 0U) << std::chrono::duration<double>(out.bounds.largest).count() << " s over";
+  EXPECT_NE(table_of(std::vector{figures_of("x", jobs, out, 24 * GiB)}).find("waits with a stated bound"),
+            std::string::npos);
+}
+
 TEST(Run, IsTheSameEachTimeAndEndsWhereItIsToldTo) {
   std::vector<Job> jobs;
   for (int i = 0; i < 400; ++i)
