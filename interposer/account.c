@@ -187,14 +187,16 @@ int sublet_try_charge(int account, uint64_t bytes) {
   return 1;
 }
 
-/* The daemon may give what it has as soon as it is asked: others of the lease may take it before us, so that a few
- * tries are made. */
+/* The daemon may give what it has as soon as it is asked: other threads and processes may take it before us, so that
+ * this goes on while it gives. A daemon that does not answer is asked once. */
 int sublet_charge(int account, uint64_t bytes) {
-  enum { TRIES = 3 };
+  enum { TRIES = 64 };
+  int answer = 1;
   for (int trimmed = 0; trimmed < 2; ++trimmed) {
     if (sublet_try_charge(account, bytes)) return 1;
-    for (int i = 0; i < TRIES; ++i) {
-      if (!sublet_ask_for_credit(account, sublet_charged(account) + bytes)) break;
+    for (int i = 0; i < TRIES && answer >= 0; ++i) {
+      answer = sublet_ask_for_credit(account, sublet_charged(account) + bytes);
+      if (answer <= 0) break;
       if (sublet_try_charge(account, bytes)) return 1;
     }
     /* The driver takes idle memory of pools too before it refuses. */

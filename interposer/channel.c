@@ -219,5 +219,6 @@ int sublet_ask_for_credit(int account, uint64_t needed) {
     begin_again(before);
     result = ask_for_more((uint32_t)account, needed);
   }
+  if (result == NO_ANSWER || result == NO_DAEMON) return -1;
   return result == SUBLET_CREDIT_GRANTED;
 }

@@ -113,7 +113,7 @@ void sublet_look_at_pools(int account);
 /* After the first cuInit that succeeded, or at the first look at memory by NVML: takes the pages that the daemon has
  * for this process, if there is a daemon. */
 void sublet_begin_limit(void);
-/* Asks for credit of `needed` bytes in all. 0: there is none. */
+/* Asks for credit of `needed` bytes in all. 1: granted, 0: there is none, -1: nobody has answered. */
 int sublet_ask_for_credit(int account, uint64_t needed);
 
 /* --- hooks.c */

@@ -135,6 +135,28 @@ def test_credit_of_a_killed_process_stays_taken_until_the_daemon_gives_it_back(p
     assert second.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT
 
 
+def test_a_process_asks_again_while_other_threads_use_up_what_it_was_given(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    rightly, begun = place.daemon.answer, len(place.daemon.questions)
+
+    def answer(asking, pid, kind, needed):
+        if len(place.daemon.questions) <= begun + 40:
+            return place.daemon.say(asking, GRANTED)
+        return rightly(asking, pid, kind, needed)
+
+    place.daemon.answer = answer
+    assert program.ask("take 1") == [0, 11] and len(place.daemon.questions) == begun + 41
+
+
+def test_a_daemon_that_gives_no_answer_is_asked_once(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    begun = len(place.daemon.questions)
+    place.daemon.answer = lambda asking, pid, kind, needed: None
+    assert program.ask("take 1") == [OUT_OF_MEMORY, 10] and len(place.daemon.questions) == begun + 1
+
+
 def test_a_larger_lease_gives_more(place):
     program = place.begin()
     assert program.ask("take 1000") == [OUT_OF_MEMORY, 254]
