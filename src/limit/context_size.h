@@ -18,13 +18,15 @@ struct Sight {
   bool operator==(const Sight&) const = default;
 };
 
-// No context is as large.
-inline constexpr Bytes largest_context = 4 * GiB;
+// No context is as large, and none is smaller than a block of the card.
+inline constexpr Bytes largest_context = 4 * GiB, smallest_context = 2 * MiB;
 
 class ContextSize {
  public:
   // Takes a sight of a process that charges `given` for a context. Returns a smaller size than was known, or the first.
-  // The account and the card are not read at the same moment: only two equal sights after each other count.
+  // The account and the card are not read at the same moment: only two equal sights after each other count. Memory that
+  // is charged may not be on the card, as managed memory: a known size only becomes smaller by a process that has
+  // nothing but its context, and to half of it at most.
   std::optional<Bytes> learn(std::optional<Sight>& last, const Sight& now, Bytes given);
 
   Bytes bytes() const { return known_.value_or(Bytes{}); }
@@ -44,8 +46,8 @@ inline std::optional<Bytes> ContextSize::learn(std::optional<Sight>& last, const
   const bool is_steady = last == now;
   last = now;
   const Bytes size = now.used - (now.charged - given);
-  if (!is_steady || now.charged < given || size <= Bytes{} || size > largest_context) return std::nullopt;
-  if (known_ && size >= *known_) return std::nullopt;
+  if (!is_steady || now.charged < given || size < smallest_context || size > largest_context) return std::nullopt;
+  if (known_ && (now.charged != given || size >= *known_ || size < Bytes{known_->count / 2})) return std::nullopt;
   known_ = size;
   return size;
 }

@@ -26,11 +26,27 @@ TEST(ContextSize, TheSmallestSizeCounts) {
     return size.learn(last, {charged, used}, given);
   };
   EXPECT_EQ(learn(20 * MiB, 620 * MiB, {}), 600 * MiB) << "two contexts";
-  EXPECT_EQ(learn(620 * MiB, 320 * MiB, 600 * MiB), 300 * MiB) << "it was charged for too much";
-  EXPECT_EQ(learn(320 * MiB, 900 * MiB, 300 * MiB), std::nullopt);
+  EXPECT_EQ(learn(600 * MiB, 300 * MiB, 600 * MiB), 300 * MiB) << "it was charged for too much";
+  EXPECT_EQ(learn(300 * MiB, 900 * MiB, 300 * MiB), std::nullopt);
   EXPECT_EQ(learn(500 * MiB, 100 * MiB, {}), std::nullopt) << "managed memory that is not on the card";
   EXPECT_EQ(learn(0 * MiB, 100 * GiB, {}), std::nullopt) << "no context is as large";
   EXPECT_EQ(size.bytes(), 300 * MiB);
+}
+
+TEST(ContextSize, AProcessWithMoreThanItsContextMakesNoKnownSizeSmaller) {
+  ContextSize size;
+  std::optional<Sight> last;
+  const auto learn = [&](Bytes charged, Bytes used, Bytes given) {
+    last.reset();
+    (void)size.learn(last, {charged, used}, given);
+    return size.learn(last, {charged, used}, given);
+  };
+  EXPECT_EQ(learn(600 * MiB - Bytes{1}, 600 * MiB, {}), std::nullopt) << "no context is as small";
+  EXPECT_EQ(learn({}, 300 * MiB, {}), 300 * MiB);
+  EXPECT_EQ(learn(500 * MiB, 300 * MiB, 300 * MiB), std::nullopt) << "managed memory that is not on the card";
+  EXPECT_EQ(learn(500 * MiB, 400 * MiB, 300 * MiB), std::nullopt);
+  EXPECT_EQ(learn(300 * MiB, 149 * MiB, 300 * MiB), std::nullopt) << "less than half";
+  EXPECT_EQ(learn(300 * MiB, 280 * MiB, 300 * MiB), 280 * MiB);
 }
 
 TEST(ContextSize, AnotherDriverIsLearnedAnew) {
