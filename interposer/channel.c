@@ -37,9 +37,10 @@ static int read_byte(int file, char* buffer, long* have, long* at) {
   return (unsigned char)buffer[(*at)++];
 }
 
-/* 0: the variable is not there, or its value is no path. */
-static int find_daemon(struct sockaddr_un* out) {
-  static const char wanted[] = SUBLET_CREDIT_VARIABLE "=";
+static const char wanted[] = SUBLET_CREDIT_VARIABLE "=";
+
+/* -> the bytes of the value that were written to `out`, `size` of them at most */
+static size_t read_started(char* out, size_t size) {
   char buffer[4096];
   long have = 0, at = 0;
   const long file = sublet_kernel(SYS_openat, AT_FDCWD, (long)"/proc/self/environ", O_RDONLY | O_CLOEXEC, 0, 0, 0);
@@ -50,12 +51,28 @@ static int find_daemon(struct sockaddr_un* out) {
     else begins = 0;
     if (byte == 0) begins = 1, matched = 0;
     if (begins && wanted[matched] == '\0' && matched != 0) {
-      while ((byte = read_byte((int)file, buffer, &have, &at)) > 0 && length < sizeof out->sun_path)
-        out->sun_path[length++] = (char)byte;
+      while ((byte = read_byte((int)file, buffer, &have, &at)) > 0 && length < size) out[length++] = (char)byte;
       break;
     }
   }
   if (file >= 0) sublet_kernel(SYS_close, file, 0, 0, 0, 0, 0);
+  return length;
+}
+
+/* The same from the C library's environment: a program that sets its title writes over the first one. */
+extern char** environ __attribute__((weak, visibility("default")));
+static size_t read_copied(char* out, size_t size) {
+  size_t length = 0;
+  for (char** each = &environ == NULL ? NULL : environ; each != NULL && *each != NULL && length == 0; ++each)
+    if (sublet_begins(*each, wanted))
+      for (const char* from = *each + sizeof wanted - 1; *from != '\0' && length < size; ++from) out[length++] = *from;
+  return length;
+}
+
+/* 0: the variable is not there, or its value is no path. */
+static int find_daemon(struct sockaddr_un* out) {
+  size_t length = read_started(out->sun_path, sizeof out->sun_path);
+  if (length == 0) length = read_copied(out->sun_path, sizeof out->sun_path);
   out->sun_family = AF_UNIX;
   if (length == 0 || length >= sizeof out->sun_path || out->sun_path[0] != '/') return 0;
   out->sun_path[length] = '\0';

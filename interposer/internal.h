@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the preloaded library. It calls nothing of the C library but dl_iterate_phdr, has no constructor, and
- * takes no memory and no lock. Everything here may run in any thread, and in several at once. */
+/* The parts of the preloaded library. It uses nothing of the C library but dl_iterate_phdr and environ, has no
+ * constructor, and takes no memory and no lock. Everything here may run in any thread, and in several at once. */
 #ifndef SUBLET_INTERPOSER_INTERNAL_H
 #define SUBLET_INTERPOSER_INTERNAL_H
 

@@ -55,6 +55,18 @@ static int in_child(void) {
   return wait(&status) < 0 ? -1 : status;
 }
 
+/* As setproctitle does: the title is written over the environment, of which the C library gets a copy. */
+static void set_title(void) {
+  char* first = environ[0];
+  char* end = first;
+  int variables = 0;
+  for (; environ[variables] != NULL; ++variables) end = environ[variables] + strlen(environ[variables]) + 1;
+  char** copy = calloc((size_t)variables + 1, sizeof *copy);
+  for (int i = 0; i < variables; ++i) copy[i] = strdup(environ[i]);
+  environ = copy;
+  memset(first, 0, (size_t)(end - first));
+}
+
 int main(int words_count, char** words) {
   /* A program may fork before it begins. */
   if (words_count > 1 && strcmp(words[1], "forked") == 0) {
@@ -62,6 +74,7 @@ int main(int words_count, char** words) {
     const int child = fork();
     if (child > 0) return waitpid(child, &status, 0) < 0 || status != 0;
   }
+  if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
   void* context = NULL;
   const int before = files();
   int result = cuInit(0);

@@ -173,6 +173,10 @@ def test_a_process_without_a_daemon_has_no_limit(place):
     assert place.daemon.questions == []
 
 
+def test_a_program_that_sets_its_title_has_its_limit(place):
+    assert place.begin("titled").ask("take 300") == [OUT_OF_MEMORY, 254]
+
+
 def test_a_process_that_the_daemon_does_not_know_has_no_limit(place):
     place.daemon.answer = lambda asking, pid, kind, needed: place.daemon.say(asking, UNKNOWN)
     assert place.begin().ask("take 300") == [0, 300]
