@@ -5,6 +5,7 @@
 
 static const struct sublet_limit_page* limits; /* of the process; NULL: it has none */
 static uint32_t account_count;
+static uint32_t taken; /* 1: the process has pages, or is about to have them */
 static uint8_t uuids[SUBLET_LIMIT_DEVICES][16];
 static struct sublet_use_page own_use __attribute__((aligned(64))); /* of a process without a daemon */
 static struct sublet_use_device* uses = own_use.device;
@@ -27,7 +28,6 @@ int sublet_is_limited(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE) 
 int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* use) {
   const uint32_t count = __atomic_load_n(&limit->devices, __ATOMIC_RELAXED);
   if (limit->size != sizeof *limit || limit->abi != SUBLET_LIMIT_ABI || count > SUBLET_LIMIT_DEVICES) return 0;
-  static uint32_t taken;
   uint32_t free = 0;
   if (!__atomic_compare_exchange_n(&taken, &free, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
   account_count = count;
@@ -39,6 +39,12 @@ int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* 
   __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
   sublet_tell_coverage();
   return 1;
+}
+
+void sublet_drop(void) {
+  __atomic_store_n(&limits, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&uses, own_use.device, __ATOMIC_RELEASE);
+  __atomic_store_n(&taken, 0, __ATOMIC_RELEASE);
 }
 
 static const struct sublet_limit_page* limits_now(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE); }

@@ -19,7 +19,8 @@ enum { SECONDS_TO_WAIT = 5 };
 /* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
 static struct sockaddr_un daemon_place;
 
-/* The process that has begun with the daemon. A forked child has the same pages, and must not take others. */
+/* The process that has begun with the daemon. A forked child has the same pages. It takes others when it begins itself,
+ * which succeeds only if its parent has not used the driver. */
 static int32_t begun_pid;
 
 enum { NOT_BEGUN = 0, BEGUN = -1 }; /* else the pid of the process in which a thread begins */
@@ -170,9 +171,8 @@ static int ask_for_pages(const struct sockaddr_un* place,
   return taken;
 }
 
-static void begin(int32_t self) {
+static void begin(void) {
   if (!find_daemon(&daemon_place)) return;
-  begun_pid = self;
   if (!ask_for_pages(&daemon_place, sublet_adopt)) daemon_place.sun_path[0] = '\0';
 }
 
@@ -181,14 +181,19 @@ void sublet_begin_limit(void) {
   const int32_t self = (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0);
   for (;;) {
     int32_t now = __atomic_load_n(&beginning, __ATOMIC_ACQUIRE);
-    if (now == BEGUN) return;
+    const int32_t begun = __atomic_load_n(&begun_pid, __ATOMIC_ACQUIRE);
+    if (now == BEGUN && (begun == 0 || begun == self)) return;
     if (now == self) {
       sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
       continue;
     }
     if (__atomic_compare_exchange_n(&beginning, &now, self, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) break;
   }
-  if (!sublet_is_limited()) begin(self);
+  if (begun_pid != 0 && begun_pid != self) sublet_drop();
+  if (!sublet_is_limited() && begun_pid != self) {
+    begin();
+    __atomic_store_n(&begun_pid, self, __ATOMIC_RELEASE);
+  }
   __atomic_store_n(&beginning, BEGUN, __ATOMIC_RELEASE);
 }
 

@@ -58,6 +58,8 @@ int sublet_charge(int account, uint64_t bytes);
 int sublet_try_charge(int account, uint64_t bytes);
 /* Takes the pages of the process, the use page cleared. 0: of another version, or the process has pages already. */
 int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* use);
+/* The process has no pages any more: those that it has are its parent's. */
+void sublet_drop(void);
 /* Takes other pages in their place, and brings along what is charged. 0: of another version or of other devices, or
  * another thread does the same. */
 int sublet_move(const struct sublet_limit_page* limit, struct sublet_use_page* use);

@@ -55,6 +55,18 @@ static int in_child(void) {
   return wait(&status) < 0 ? -1 : status;
 }
 
+/* Asks NVML for the memory of the card, which begins with the daemon. */
+static int ask_nvml(void) {
+  void* nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  void* device = NULL;
+  unsigned long long memory[3];
+  if (nvml == NULL) return 1;
+  int (*init)(void) = (int (*)(void))dlsym(nvml, "nvmlInit_v2");
+  int (*by_index)(unsigned, void**) = (int (*)(unsigned, void**))dlsym(nvml, "nvmlDeviceGetHandleByIndex_v2");
+  int (*ask)(void*, void*) = (int (*)(void*, void*))dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+  return init() != 0 || by_index(0, &device) != 0 || ask(device, memory) != 0;
+}
+
 /* As setproctitle does: the title is written over the environment, of which the C library gets a copy. */
 static void set_title(void) {
   char* first = environ[0];
@@ -70,9 +82,9 @@ static void set_title(void) {
 int main(int words_count, char** words) {
   /* A program may fork before it begins. */
   if (words_count > 1 && strcmp(words[1], "forked") == 0) {
-    int status = 0;
-    const int child = fork();
-    if (child > 0) return waitpid(child, &status, 0) < 0 || status != 0;
+    int status = words_count > 2 && strcmp(words[2], "nvml") == 0 ? ask_nvml() : 0;
+    const int child = status == 0 ? fork() : -1;
+    if (child != 0) return waitpid(child, &status, 0) < 0 || status != 0;
   }
   if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
   void* context = NULL;

@@ -308,3 +308,11 @@ def test_forks_before_and_after_the_beginning(place):
     [process] = place.daemon.processes.values()
     assert process.charged() == CONTEXT + 20 * MIB
     assert program.end() == 0
+
+
+def test_a_child_of_a_program_that_has_asked_nvml_begins_for_itself(place):
+    program = place.begin("forked", "nvml")
+    parent = place.daemon.processes[program.process.pid]
+    assert len(place.daemon.processes) == 2 and place.daemon.questions.count(BEGIN) == 2
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and parent.charged() == 0 and place.used() == LIMIT
+    assert program.end() == 0
