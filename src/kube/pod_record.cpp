@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <optional>
 
 namespace sublet::kube {
@@ -19,6 +20,17 @@ using nlohmann::json;
 
 std::string path_of(const std::string& state_dir, const std::string& group_uid) {
   return fmt::format("{}/pods/{}.json", state_dir, group_uid);
+}
+
+std::mutex changing;  // doors write records, and the teller removes them
+
+Status write_record(const std::string& state_dir, const PodRecord& record) {
+  const json content{{"namespace", record.name.space},
+                     {"name", record.name.name},
+                     {"uid", record.uid},
+                     {"group", record.group_uid},
+                     {"directories", record.directories}};
+  return write_file(path_of(state_dir, record.group_uid), content.dump());
 }
 
 std::optional<PodRecord> read_record(const std::string& path) {
@@ -38,18 +50,17 @@ std::optional<PodRecord> read_record(const std::string& path) {
 
 Status keep_record(const std::string& state_dir, const Pod& pod, const std::string& directory) {
   if (!is_plain_uid(pod.group_uid)) return bad_request("the pod has no uid");
+  const std::scoped_lock lock(changing);
   if (auto made = make_directory(state_dir + "/pods"); !made) return made;
-  const std::string path = path_of(state_dir, pod.group_uid);
-  std::vector<std::string> directories;
-  if (const auto before = read_record(path)) directories = before->directories;
-  if (std::ranges::count(directories, directory) > 0) return {};
-  directories.push_back(directory);
-  const json content{{"namespace", pod.name.space},
-                     {"name", pod.name.name},
-                     {"uid", pod.uid},
-                     {"group", pod.group_uid},
-                     {"directories", directories}};
-  return write_file(path, content.dump());
+  PodRecord record{pod.name, pod.uid, pod.group_uid, {}};
+  if (const auto before = read_record(path_of(state_dir, pod.group_uid))) record.directories = before->directories;
+  if (std::ranges::count(record.directories, directory) > 0) return {};
+  // The units of a pod that has ended are those of the next pod, and so is their directory.
+  for (PodRecord& other : all_records(state_dir))
+    if (std::erase(other.directories, directory) > 0)
+      if (auto written = write_record(state_dir, other); !written) return written;
+  record.directories.push_back(directory);
+  return write_record(state_dir, record);
 }
 
 std::vector<PodRecord> all_records(const std::string& state_dir) {
@@ -62,8 +73,10 @@ std::vector<PodRecord> all_records(const std::string& state_dir) {
 }
 
 void drop_record(const std::string& state_dir, const PodRecord& record) {
+  const std::scoped_lock lock(changing);
+  const auto now = read_record(path_of(state_dir, record.group_uid));
   std::error_code problem;
-  for (const std::string& directory : record.directories)
+  for (const std::string& directory : now ? now->directories : std::vector<std::string>())
     if (directory.starts_with(state_dir + "/")) std::filesystem::remove_all(directory, problem);
   ::unlink(path_of(state_dir, record.group_uid).c_str());
 }

@@ -15,10 +15,10 @@ struct PodRecord {
   std::vector<std::string> directories;  // on the node, with the state of the lease for containers
 };
 
-// Keeps the record, with the directories that were kept before.
+// Keeps the record, with the directories that were kept before. The directory leaves the records of other pods.
 Status keep_record(const std::string& state_dir, const Pod& pod, const std::string& directory);
 std::vector<PodRecord> all_records(const std::string& state_dir);
-// Removes the record and its directories.
+// Removes the record and the directories that it has now.
 void drop_record(const std::string& state_dir, const PodRecord& record);
 
 }  // namespace sublet::kube

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kube/pod_record.h"
+
+#include "kube/state_file.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace sublet::kube {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct PodRecords : testing::Test {
+  std::string dir = [] {
+    std::string name = fs::temp_directory_path() / "sublet-kube-XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    return name;
+  }();
+  ~PodRecords() override { fs::remove_all(dir); }
+
+  static Pod pod(const std::string& uid) {
+    Pod made;
+    made.name = {"vision", uid};
+    made.uid = made.group_uid = uid;
+    return made;
+  }
+};
+
+TEST_F(PodRecords, GiveADirectoryToTheNextPodWithTheSameUnits) {
+  const std::string units = dir + "/units/1", own = dir + "/units/2";
+  for (const std::string& made : {units, own}) ASSERT_TRUE(make_directory(made));
+  ASSERT_TRUE(keep_record(dir, pod("first"), own));
+  ASSERT_TRUE(keep_record(dir, pod("first"), units));
+  const PodRecord first = all_records(dir).front();
+  ASSERT_TRUE(keep_record(dir, pod("second"), units));
+  drop_record(dir, first);
+  EXPECT_TRUE(fs::exists(units)) << "the second pod has it";
+  EXPECT_FALSE(fs::exists(own));
+  ASSERT_EQ(all_records(dir).size(), 1U);
+  drop_record(dir, all_records(dir).front());
+  EXPECT_FALSE(fs::exists(units));
+}
+
+}  // namespace
+}  // namespace sublet::kube
