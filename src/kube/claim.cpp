@@ -91,7 +91,8 @@ Result<Claim> parse_claim(const json& object, const std::string& node) {
       return taken.error();
   }
   for (const json& user : list_at(object, {"status", "reservedFor"}))
-    if (text_at(user, {"resource"}) == "pods") claim.pods.push_back({claim.name.space, text_at(user, {"name"})});
+    if (text_at(user, {"resource"}) == "pods")
+      claim.users.push_back({{claim.name.space, text_at(user, {"name"})}, text_at(user, {"uid"})});
   return claim;
 }
 

@@ -23,10 +23,15 @@ struct ClaimedDevice {
   Bytes vram, guaranteed;
 };
 
+struct ClaimUser {
+  PodName pod;
+  std::string uid;
+};
+
 struct Claim {
   ClaimName name;
   std::vector<ClaimedDevice> devices;  // of this driver and node
-  std::vector<PodName> pods;           // that may use it
+  std::vector<ClaimUser> users;        // pods that may use it
   std::string class_tier;              // of the DeviceClass; "": none
   std::string tier, pausable;          // of the claim; "": none
 };

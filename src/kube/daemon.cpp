@@ -63,6 +63,7 @@ Held held_from(const json& lease) {
   return held;
 }
 
+// The lease is root's: a uid of a pod names nobody of this machine, and processes of any user are paused for root.
 json lease_request(const Pod& pod, const Need& need) {
   json body{{"vram_bytes", need.vram.count},
             {"devices", std::max<std::int64_t>(std::ssize(need.cards), 1)},
@@ -71,7 +72,7 @@ json lease_request(const Pod& pod, const Need& need) {
             {"consumer", pod.owner.substr(0, longest_label)},
             {"tag", tag_of(pod.name)},
             {"owner", {{"cgroup", need.group}}},
-            {"on_behalf", {{"user", pod.user}, {"tenant", pod.name.space}}}};
+            {"on_behalf", {{"user", 0}, {"tenant", pod.name.space}}}};
   if (!need.cards.empty()) body["device"] = fmt::format("{}", fmt::join(need.cards, ","));
   return body;
 }

@@ -68,14 +68,16 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
   Result<std::vector<dra::Device>> prepare(const ClaimName& name, std::int64_t deadline) {
     auto claim = read(name);
     if (!claim) return claim.error();
-    if (claim->pods.size() != 1)
-      return bad_request(fmt::format("claim {}/{} is for {} pods", name.space, name.name, claim->pods.size()),
+    if (claim->users.size() != 1)
+      return bad_request(fmt::format("claim {}/{} is for {} pods", name.space, name.name, claim->users.size()),
                          "a lease belongs to one pod: give each pod a claim, by a ResourceClaimTemplate");
     const std::vector<Card> known = known_cards();
     auto size = size_of(*claim, known);
     if (!size) return size.error();
-    auto pod = pods.read(claim->pods.front());
+    auto pod = pods.read(claim->users.front().pod);
     if (!pod) return pod.error();
+    if (pod->uid != claim->users.front().uid)
+      return not_found(fmt::format("pod {} was replaced by another one of that name", to_text(pod->name)));
     for (const Prepared& other : all_prepared(settings.state_dir))
       if (other.pod_group_uid == pod->group_uid && other.claim.uid != name.uid)
         return bad_request(

@@ -27,6 +27,12 @@ std::int64_t number_in(const json& object, const char* name, std::int64_t otherw
   return found.is_number_integer() ? found.get<std::int64_t>() : otherwise;
 }
 
+// The kubelet names a static pod by a hash of 32 hexadecimal digits. The uid of any other pod has dashes.
+bool is_static_uid(const std::string& uid) {
+  constexpr std::size_t digits = 32;
+  return uid.size() == digits && uid.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
 // The name of what made the pod. A ReplicaSet of a Deployment has the Deployment's name and a hash.
 std::string owner_of(const json& object, const std::string& pod) {
   const json& owners = list_at(object, {"metadata", "ownerReferences"});
@@ -48,14 +54,6 @@ std::optional<Duration> patience_of(const json& container) {
   const std::int64_t period = std::clamp<std::int64_t>(number_in(probe, "periodSeconds", usual_period), 1, 86'400);
   const std::int64_t most = std::clamp<std::int64_t>(number_in(probe, "failureThreshold", usual_failures), 1, 86'400);
   return std::chrono::seconds(period * most);
-}
-
-std::uint32_t user_of(const json& spec) {
-  constexpr std::int64_t most_uid = 4'294'967'294;
-  std::int64_t uid = number_in(member_at(spec, {"securityContext"}), "runAsUser", 0);
-  const json& containers = list_at(spec, {"containers"});
-  if (!containers.empty()) uid = number_in(member_at(containers.front(), {"securityContext"}), "runAsUser", uid);
-  return uid < 0 || uid > most_uid ? 0 : static_cast<std::uint32_t>(uid);
 }
 
 }  // namespace
@@ -92,12 +90,12 @@ Result<Pod> parse_pod(const json& object) {
   if (pod.name.space.empty() || pod.name.name.empty() || pod.uid.empty())
     return bad_request("the API server's answer is no pod");
   const std::string mirror = annotation(object, "kubernetes.io/config.mirror");
-  pod.group_uid = mirror.empty() ? pod.uid : mirror;
+  pod.group_uid = is_static_uid(mirror) ? mirror : pod.uid;
+  pod.node = text_at(object, {"spec", "nodeName"});
   pod.owner = owner_of(object, pod.name.name);
   const json& spec = member_at(object, {"spec"});
   pod.priority_class = text_at(spec, {"priorityClassName"});
   pod.priority = number_in(spec, "priority", 0);
-  pod.user = user_of(spec);
   pod.tier = annotation(object, "sublet.dev/tier");
   if (!pod.tier.empty() && std::ranges::count(tiers, pod.tier) == 0)
     return bad_request(fmt::format("pod {} has the annotation sublet.dev/tier={}{}", to_text(pod.name),

@@ -23,12 +23,12 @@ struct Pod {
   PodName name;
   std::string uid;        // that of its object in the API
   std::string group_uid;  // that in the name of its control group: differs for static pods
+  std::string node;       // that it was placed on
   std::string owner;      // its Deployment, Job or the like; its own name without one
   std::string priority_class;
   std::int64_t priority = 0;
   std::string tier;                  // wish of its annotation; "": none
   std::string pausable;              // of its annotation; without one "auto", or "no" if a liveness probe would end it
-  std::uint32_t user = 0;            // that its programs run as
   std::optional<Duration> patience;  // shortest time after which a liveness probe ends a paused container
   bool ended = false;                // Succeeded, Failed, or being deleted without containers
 };

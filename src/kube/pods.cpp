@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/pods.h"
 
+#include "base/text.h"
 #include "client/http.h"
 #include "kube/groups.h"
 
@@ -31,7 +32,12 @@ Result<Pod> Pods::read(const PodName& name) const {
   auto object =
       api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
   if (!object) return object.error();
-  return parse_pod(*object);
+  auto pod = parse_pod(*object);
+  if (pod && pod->node != settings_.node)
+    return bad_request(
+        fmt::format("pod {} is on node '{}' and not on {}", to_text(name), printable(pod->node), settings_.node),
+        "check --node-name");
+  return pod;
 }
 
 Result<std::string> Pods::tier(const Pod& pod) const {

@@ -137,6 +137,9 @@ def test_claims_that_cannot_become_a_lease_are_refused_with_the_reason(node):
     first = claimed(node, "twice", "1Gi")
     first.prepare()
     assert "one lease" in Claim(node, first.pod, "1Gi", name="more").refusal()
+    replaced = claimed(node, "replaced", "1Gi")
+    replaced.pod.uid = "11111111-2222"
+    assert "pod vision/replaced was replaced" in replaced.refusal()
     elsewhere = claimed(node, "elsewhere", "1Gi")
     elsewhere.results[0]["pool"] = "n2"
     elsewhere.put()

@@ -208,10 +208,18 @@ def test_units_of_a_card_out_of_service_are_unhealthy(start_node):
     assert node.lease(pod)["state"] == "active"
 
 
-def test_a_pod_may_run_as_a_user_without_an_account(node):
+def test_a_lease_belongs_to_root_whatever_user_the_pod_runs_as(node):
     pod = Pod("train", 2, securityContext={"runAsUser": 54321})
     node.kubelet.run(pod, "sleep", "600")
-    assert node.lease(pod)["uid"] == 54321
+    assert node.lease(pod)["uid"] == 0
+
+
+def test_a_pod_of_another_node_is_refused(node):
+    pod = Pod("train", 2, nodeName="n2")
+    node.kubelet.admit(pod)
+    node.kubelet.make_sandbox(pod)
+    with pytest.raises(grpc.RpcError, match="is on node 'n2' and not on n1"):
+        node.kubelet.start_container(pod)
 
 
 def test_a_pod_with_a_wrong_annotation_is_told_so(node):
