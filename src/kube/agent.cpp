@@ -131,6 +131,8 @@ class Agent {
 
   bool round() {
     auto cards = daemon_.cards();
+    auto program_env = cards ? daemon_.program_environment() : cards.error();
+    if (cards && !program_env) cards = program_env.error();
     answered_ = cards.has_value();
     // Without an answer the last cards stand: pods that run are not harmed.
     if (!cards && !ready_) return complain(cards.error());
@@ -140,7 +142,7 @@ class Agent {
       if (!ready_)
         log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
                   settings_.rules.overcommit);
-      plugin_.set_cards(*cards);
+      plugin_.set_cards(*cards, *program_env);
       ready_ = true;
     }
     // A door that cannot be opened does not close the other one.

@@ -74,9 +74,10 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Card> cards;       // under the mutex
-  std::uint64_t edition = 0;     // of the cards
-  std::uint64_t server_run = 0;  // streams of an earlier server end
+  std::vector<Card> cards;                         // under the mutex
+  std::map<std::string, std::string> program_env;  // under the mutex
+  std::uint64_t edition = 0;                       // of the cards
+  std::uint64_t server_run = 0;                    // streams of an earlier server end
 
   std::string socket() const { return directory(settings) + "/" + socket_name; }
   std::string kubelet_socket() const { return directory(settings) + "/kubelet.sock"; }
@@ -136,8 +137,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
 
   grpc::Status Allocate(grpc::ServerContext*, const v1beta1::AllocateRequest* request,
                         v1beta1::AllocateResponse* answer) override {
-    auto environment = daemon.program_environment();
-    if (!environment) return to_grpc(environment.error());
+    const auto environment = known_environment();
     for (const auto& asked : request->container_requests()) {
       const std::vector<std::string> ids = listed(asked.devices_ids());
       const auto card = card_named(main_card(ids));
@@ -149,7 +149,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
                         "ask for fewer units: a lease is on one card"});
       const std::string place = directory_of_units(settings.state_dir, ids);
       if (auto made = make_directory(place); !made) return to_grpc(made.error());
-      fill(make_handout(settings, {*card}, *environment, place), *answer->add_container_responses());
+      fill(make_handout(settings, {*card}, environment, place), *answer->add_container_responses());
       log::debug("{} units on {} are handed out", ids.size(), card->id);
     }
     return grpc::Status::OK;
@@ -158,6 +158,11 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   std::vector<Card> known_cards() {
     const std::scoped_lock lock(mutex);
     return cards;
+  }
+
+  std::map<std::string, std::string> known_environment() {
+    const std::scoped_lock lock(mutex);
+    return program_env;
   }
 
   Result<Card> card_named(const std::string& uuid) {
@@ -252,9 +257,10 @@ bool PluginDoor::is_enrolled() const {
          ::access(service_->socket().c_str(), F_OK) == 0;
 }
 
-void PluginDoor::set_cards(std::vector<Card> cards) {
+void PluginDoor::set_cards(std::vector<Card> cards, std::map<std::string, std::string> program_env) {
   {
     const std::scoped_lock lock(service_->mutex);
+    service_->program_env = std::move(program_env);
     if (service_->edition > 0 && service_->cards == cards) return;
     service_->cards = std::move(cards);
     ++service_->edition;

@@ -7,6 +7,7 @@
 #include "kube/pods.h"
 #include "kube/settings.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ class PluginDoor {
   Status enrol();
   bool is_enrolled() const;  // with the kubelet that runs now
 
-  // The kubelet is told of changes.
-  void set_cards(std::vector<Card> cards);
+  // The kubelet is told of changes. `program_env`: for containers, so that an admission needs no daemon.
+  void set_cards(std::vector<Card> cards, std::map<std::string, std::string> program_env);
 
   static std::string directory(const Settings& settings) { return settings.kubelet_dir + "/device-plugins"; }
 

@@ -65,10 +65,12 @@ def test_a_daemon_that_restarts_knows_the_leases_of_pods(running):
     lease, units = node.lease(pod), set(node.kubelet.healthy())
     node.daemon.kill()
     assert set(node.kubelet.healthy()) == units, "no card is lost because the daemon is away"
-    second = node.kubelet.add(Pod("second", 1))
+    second = node.kubelet.admit(Pod("second", 1))  # a refused admission would end the pod
+    node.kubelet.make_sandbox(second)
     with pytest.raises(grpc.RpcError, match="daemon"):
-        node.kubelet.admit(second)
+        node.kubelet.start_container(second)
     node.daemon.restart()
+    node.kubelet.started(second)
     assert program.poll() is None and node.lease(pod)["id"] == lease["id"]
     node.kubelet.run(Pod("third", 1), "sleep", "600")
 
