@@ -5,10 +5,11 @@
 #include "base/log.h"
 #include "kube/dra_door.h"
 #include "kube/events.h"
+#include "kube/object_writer.h"
 #include "kube/plugin_door.h"
-#include "kube/residence.h"
+#include "kube/rounds.h"
 #include "kube/state_file.h"
-#include "kube/strays.h"
+#include "kube/state_teller.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -27,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration usual_round = 30s, soon = 1s, between_looks = 200ms;
+constexpr Duration between_looks = 200ms;
 
 // Signals as a descriptor. Threads that start later inherit the blocked signals.
 Fd ending_signals() {
@@ -73,26 +74,30 @@ class Agent {
         pods_(settings, api_),
         plugin_(settings, daemon_, pods_),
         dra_(settings, daemon_, pods_),
-        teller_(settings, daemon_, pods_),
-        strays_(settings, daemon_, pods_),
+        states_(settings, daemon_),
+        objects_(settings, daemon_, pods_, dra_),
         events_(follow_events(daemon_.endpoint())),
         signals_(signals),
         changes_(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK)) {}
 
   int run() {
-    std::int64_t round_at = 0, tell_at = 0;  // monotonic
+    std::int64_t round_at = 0, state_at = 0;  // monotonic
     for (;;) {
       if (monotonic_ns() >= round_at) {
         failures_ = round() ? 0 : failures_ + 1;
-        round_at = monotonic_ns() + until_next_round().count();
+        round_at = monotonic_ns() + next_round(failures_).count();
       }
-      if (monotonic_ns() >= tell_at) tell_at = monotonic_ns() + teller_.work().value_or(usual_round).count();
-      const Duration left = Duration(std::min(round_at, tell_at) - monotonic_ns());
+      if (monotonic_ns() >= state_at) {
+        states_.look();
+        state_at = monotonic_ns() + state_refresh.count();
+        objects_.look_at_leases();
+      }
+      const Duration left = Duration(std::min(round_at, state_at) - monotonic_ns());
       const int woken = wait_for({signals_, changes_.get(), events_->leases.get(), events_->cards.get()},
                                  std::max<Duration>(left, 1ms));
       if (woken == 0) return 0;
       if (woken == 1) forget_changes(), round_at = 0;
-      if (woken == 2) tell_at = std::min(tell_at, drain(events_->leases));
+      if (woken == 2) state_at = std::min(state_at, drain(events_->leases));
       if (woken == 3) round_at = std::min(round_at, drain(events_->cards));
       if (woken == 2 && !answered_) round_at = 0;  // the daemon is there again
     }
@@ -105,8 +110,8 @@ class Agent {
   Pods pods_;
   PluginDoor plugin_;
   DraDoor dra_;
-  ResidenceTeller teller_;
-  StrayTeller strays_;
+  StateTeller states_;
+  ObjectWriter objects_;
   std::shared_ptr<Events> events_;
   int signals_;
   Fd changes_;  // of the directories of the kubelet's sockets
@@ -114,20 +119,7 @@ class Agent {
   bool ready_ = false;     // the cards have been read
   bool answered_ = false;  // the daemon, at the last round
   int failures_ = 0;       // rounds in a row
-  std::string complained_;
-
-  // 1, 2, 4 … 30 seconds after failures in a row.
-  Duration until_next_round() const {
-    constexpr int most_doublings = 5;
-    if (failures_ == 0) return usual_round;
-    return std::min<Duration>(soon * (1 << std::min(failures_ - 1, most_doublings)), usual_round);
-  }
-
-  bool complain(const Error& error) {
-    const std::string text = error.hint.empty() ? error.detail : error.detail + "; " + error.hint;
-    if (text != std::exchange(complained_, text)) log::warn("{}", text);
-    return false;
-  }
+  Complaint complaint_;
 
   bool round() {
     auto cards = daemon_.cards();
@@ -135,24 +127,24 @@ class Agent {
     if (cards && !program_env) cards = program_env.error();
     answered_ = cards.has_value();
     // Without an answer the last cards stand: pods that run are not harmed.
-    if (!cards && !ready_) return complain(cards.error());
+    if (!cards && !ready_) return complaint_.tell(cards.error());
     if (cards) {
       if (auto fits = check_list_size(*cards, settings_.rules); !fits && settings_.plugin_door)
-        return complain(fits.error());
+        return complaint_.tell(fits.error());
       if (!ready_)
         log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
                   settings_.rules.overcommit);
       plugin_.set_cards(*cards, *program_env);
+      dra_.set_cards(*cards);
       ready_ = true;
     }
+    objects_.look_at_cards();
     // A door that cannot be opened does not close the other one.
-    const Status plugin = keep_plugin(), dra = keep_dra(cards ? *cards : std::vector<Card>());
-    if (!plugin) return complain(plugin.error());
-    if (!dra) return complain(dra.error());
-    if (!cards) return complain(cards.error());
-    // No reason to ask again soon: the cards and doors are well.
-    if (const Status told = strays_.look(); !told) return complain(told.error()), true;
-    complained_.clear();
+    const Status plugin = keep_plugin(), dra = settings_.dra_door ? dra_.open() : Status();
+    if (!plugin) return complaint_.tell(plugin.error());
+    if (!dra) return complaint_.tell(dra.error());
+    if (!cards) return complaint_.tell(cards.error());
+    complaint_.clear();
     return true;
   }
 
@@ -167,15 +159,6 @@ class Agent {
     auto enrolled = plugin_.enrol();
     if (enrolled) log::info("the kubelet knows {}", resource_name(settings_.rules.unit));
     return enrolled;
-  }
-
-  Status keep_dra(const std::vector<Card>& cards) {
-    if (!settings_.dra_door) return {};
-    if (!cards.empty())
-      if (auto published = dra_.publish(cards); !published) return published;
-    if (auto opened = dra_.open(); !opened) return opened;
-    dra_.review();
-    return {};
   }
 
   // Events of a moment are one look.

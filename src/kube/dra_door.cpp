@@ -244,12 +244,15 @@ Status DraDoor::open() {
   return registration_->open();
 }
 
-Status DraDoor::publish(std::vector<Card> cards) {
+void DraDoor::set_cards(std::vector<Card> cards) {
+  const std::scoped_lock lock(service_->mutex);
+  service_->cards = std::move(cards);
+}
+
+Status DraDoor::publish() {
+  const std::vector<Card> cards = service_->known_cards();
+  if (cards.empty()) return {};
   nlohmann::json spec = slice_spec(service_->settings.node, cards, service_->settings.rules);
-  {
-    const std::scoped_lock lock(service_->mutex);
-    service_->cards = std::move(cards);
-  }
   if (spec == service_->published) return {};
   auto done = publish_slice(service_->pods.api(), service_->settings.node, spec);
   if (!done) return done;

@@ -21,8 +21,9 @@ class DraDoor {
 
   // Makes the sockets that are missing. The kubelet finds the driver by its socket and registers it.
   Status open();
-  // Tells the scheduler of the cards.
-  Status publish(std::vector<Card> cards);
+  void set_cards(std::vector<Card> cards);
+  // Tells the scheduler of the cards. Blocks, as `review` does; one thread for both.
+  Status publish();
 
   // Looks at the claims that were prepared: a pod without a lease gets another one, and what a deleted claim has left
   // is removed.

@@ -181,8 +181,9 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
       log::warn("a container with {} units may not start: {}", ids.size(), held.error().detail);
       return to_grpc(held.error());
     }
-    if (auto told = write_state(directory_of_units(settings.state_dir, ids), *held); !told)
-      return to_grpc(told.error());
+    const std::string place = directory_of_units(settings.state_dir, ids);
+    if (auto made = make_directory(place); !made) return to_grpc(made.error());
+    if (auto told = write_state(place, *held); !told) return to_grpc(told.error());
     if (held->has_memory()) return grpc::Status::OK;
     return {grpc::StatusCode::UNAVAILABLE,
             fmt::format("{}; the container starts once the lease has its memory", held->summary)};

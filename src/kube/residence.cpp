@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "client/http.h"
 #include "kube/pod_event.h"
-#include "kube/state_file.h"
 
 #include <fmt/format.h>
 
@@ -71,7 +70,6 @@ std::optional<Duration> ResidenceTeller::work() {
     const auto found = leases->find(record.group_uid);
     const Held* lease = found == leases->end() ? nullptr : &found->second;
     Known& known = known_[record.group_uid];
-    tell_containers(record, lease, known);
     known.wanted = residence_of(lease);
     if (known.written && known.written->same_as(known.wanted)) {
       known.differs_since.reset();
@@ -91,12 +89,6 @@ std::optional<Duration> ResidenceTeller::work() {
     silent_until_ns_ = now + after_failure.count();
   }
   return Duration(silent_until_ns_ - now);
-}
-
-void ResidenceTeller::tell_containers(const PodRecord& record, const Held* lease, Known& known) {
-  if (lease == nullptr || known.state == lease->state) return;
-  known.state = lease->state;
-  for (const std::string& directory : record.directories) (void)write_state(directory, *lease);
 }
 
 Status ResidenceTeller::write(const PodRecord& record, Known& known) {

@@ -42,7 +42,6 @@ class ResidenceTeller {
   struct Known {
     Residence wanted;                           // by its lease, at the last look
     std::optional<Residence> written;           // by us, or found in the pod
-    std::string state;                          // in the files of its containers
     std::optional<std::int64_t> differs_since;  // monotonic; of the first look at which wanted was not written
   };
   const Settings& settings_;
@@ -51,7 +50,6 @@ class ResidenceTeller {
   std::map<std::string, Known> known_;  // by the uid of the group
   std::int64_t silent_until_ns_ = 0;    // one write a second
 
-  void tell_containers(const PodRecord& record, const Held* lease, Known& known);
   // Writes the condition. Unavailable or Denied: nothing is written.
   Status write(const PodRecord& record, Known& known);
 };

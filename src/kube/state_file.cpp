@@ -41,7 +41,6 @@ Status write_file(const std::string& path, const std::string& text) {
 }
 
 Status write_state(const std::string& directory, const Held& lease) {
-  if (auto made = make_directory(directory); !made) return made;
   return write_file(fmt::format("{}/{}", directory, state_file_name),
                     fmt::format("{}\n{}\n{}\n", lease.state, lease.id, lease.summary));
 }

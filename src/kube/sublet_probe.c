@@ -6,18 +6,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 static const char* const standing_still[] = {"queued", "offered", "pausing", "paused", "resuming"};
 
-// Whether the first line of the state file says that the lease stands still. Without a file the command decides.
+// Seconds. The agent writes the file every 5 s while it and the daemon are there. An older file may hide a pause; after
+// ten minutes the command decides.
+static const time_t stale_after = 15, given_up_after = 600;
+
+// Whether the first line of the state file says that the lease stands still, or the file is too old to tell. Without a
+// file the command decides.
 static int is_paused(void) {
   const char* path = getenv("SUBLET_STATE");
   FILE* file = fopen(path != NULL && *path != '\0' ? path : "/run/sublet/lease/state", "re");
   char line[64] = "";
   if (file == NULL) return 0;
+  struct stat info;
+  struct timespec now;
+  if (fstat(fileno(file), &info) == 0 && timespec_get(&now, TIME_UTC) != 0) {
+    const time_t age = now.tv_sec - info.st_mtime;
+    if (age > stale_after && age <= given_up_after) {
+      fclose(file);
+      return 1;
+    }
+  }
   if (fgets(line, sizeof line, file) == NULL) line[0] = '\0';
   fclose(file);
   line[strcspn(line, "\n")] = '\0';

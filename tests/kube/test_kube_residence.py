@@ -2,6 +2,8 @@
 """The status of pods by their memory: condition, events, the state in their containers, and their probes."""
 import os
 import subprocess
+import threading
+import time
 
 import pytest
 
@@ -107,6 +109,32 @@ def test_a_deleted_pod_leaves_nothing_behind(node):
                90)
 
 
+def test_the_state_in_containers_and_the_kubelet_do_not_wait_for_the_api_server(node):
+    pod = Pod("train", 6)
+    node.kubelet.run(pod, *load(1))
+    wait_until(lambda: told(pod) == ("True", "Granted"), "the pod has its memory")
+    os.utime(state_in(pod), (0, 0))
+    wait_until(lambda: os.stat(state_in(pod)).st_mtime > 0, "the state is told again, so that it is known to be new")
+    answer, hangs, held = node.api.answer, threading.Event(), threading.Event()
+
+    def hang(*call):
+        held.set()
+        hangs.wait(60)
+        return answer(*call)
+    node.api.answer = hang
+    try:
+        node.daemon.cli("pause", node.lease(pod)["id"], check=0)
+        assert held.wait(60), "the agent wants to tell the pause"
+        before = node.kubelet.registered
+        node.kubelet.restart()
+        wait_until(lambda: node.kubelet.registered > before, "the agent registers with the next kubelet")
+        wait_until(lambda: first_line(state_in(pod)) == "paused", "its containers see it")
+        node.daemon.cli("resume", node.lease(pod)["id"], check=0)
+        wait_until(lambda: first_line(state_in(pod)) == "active", "and that it goes on")
+    finally:
+        hangs.set()
+
+
 def test_a_pod_whose_probe_would_end_it_is_not_paused(node):
     probe = {"livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 2, "failureThreshold": 2}}
     wrapped = {"livenessProbe": {"exec": {"command": ["/run/sublet/sublet-probe", "curl", "localhost"]}}}
@@ -134,6 +162,10 @@ def test_a_probe_succeeds_while_the_pod_is_paused(node, tmp_path):
         assert probe("false") == 0, stands_still
     state.write_text("active\nlease-1\n")
     began = tmp_path / "began"
+    for age, status in ((10, 1), (60, 0), (3600, 1)):
+        os.utime(state, (time.time() - age,) * 2)
+        assert probe("false") == status, f"a state that was told {age} s ago"
+    state.write_text("active\nlease-1\n")
     child = node.daemon.spawn(BIN / "sublet-probe", "sh", "-c", f"touch {began}; exec sleep 600",
                               env={**os.environ, "SUBLET_STATE": str(state)})
     wait_until(began.exists, "the command runs")
