@@ -44,9 +44,8 @@ std::string owner_of(const json& object, const std::string& pod) {
 }
 
 // The probes of a paused container fail. `sublet-probe` as the program of a probe answers for a paused lease.
-std::optional<Duration> patience_of(const json& container) {
+std::optional<Duration> patience_of(const json& probe) {
   constexpr std::int64_t usual_period = 10, usual_failures = 3;
-  const json& probe = member_at(container, {"livenessProbe"});
   if (!probe.is_object()) return std::nullopt;
   const json& command = list_at(probe, {"exec", "command"});
   if (!command.empty() && command.front().is_string() && command.front().get<std::string>().ends_with("sublet-probe"))
@@ -108,9 +107,11 @@ Result<Pod> parse_pod(const json& object) {
     return bad_request(fmt::format("pod {} has the annotation sublet.dev/pausable={}{}", to_text(pod.name),
                                    printable(pod.pausable), did_you_mean(pod.pausable, pausables)),
                        fmt::format("one of {}", fmt::join(pausables, ", ")));
-  for (const json& container : list_at(spec, {"containers"}))
-    if (const auto patience = patience_of(container))
-      pod.patience = std::min(*patience, pod.patience.value_or(*patience));
+  for (const char* list : {"containers", "initContainers"})  // sidecars are among the latter
+    for (const json& container : list_at(spec, {list}))
+      for (const char* probe : {"livenessProbe", "startupProbe"})
+        if (const auto patience = patience_of(member_at(container, {probe})))
+          pod.patience = std::min(*patience, pod.patience.value_or(*patience));
   // Its probe would end a paused container, and how long a pause lasts is not known before.
   if (pod.patience && !chosen) pod.pausable = "no";
   const std::string phase = text_at(object, {"status", "phase"});

@@ -28,8 +28,8 @@ struct Pod {
   std::string priority_class;
   std::int64_t priority = 0;
   std::string tier;                  // wish of its annotation; "": none
-  std::string pausable;              // of its annotation; without one "auto", or "no" if a liveness probe would end it
-  std::optional<Duration> patience;  // shortest time after which a liveness probe ends a paused container
+  std::string pausable;              // of its annotation; without one "auto", or "no" if a probe would end it
+  std::optional<Duration> patience;  // shortest time after which a probe ends a paused container
   bool ended = false;                // Succeeded, Failed, or being deleted without containers
 };
 

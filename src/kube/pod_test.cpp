@@ -56,6 +56,11 @@ TEST(Pod, HasThePatienceOfItsStrictestProbe) {
   EXPECT_EQ(parse_pod(object)->pausable, "no");
   containers = json::array({{{"livenessProbe", {{"exec", {{"command", {"/run/sublet/sublet-probe", "true"}}}}}}}});
   EXPECT_FALSE(parse_pod(object)->patience) << "it answers while the lease is paused";
+  containers = json::array({{{"startupProbe", {{"periodSeconds", 4}}}}});
+  EXPECT_EQ(parse_pod(object)->patience, 12s);
+  containers = json::array({json::object()});
+  object["spec"]["initContainers"] = json::array({{{"restartPolicy", "Always"}, {"livenessProbe", json::object()}}});
+  EXPECT_EQ(parse_pod(object)->patience, 30s) << "of a sidecar";
 }
 
 TEST(Pod, IsNoMirrorOfAPodThatIsNotStatic) {
