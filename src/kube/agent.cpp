@@ -12,6 +12,7 @@
 #include "kube/state_teller.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
@@ -58,7 +59,11 @@ std::optional<Fd> lock_node(const Settings& settings, int signals) {
     return std::nullopt;
   }
   Fd lock(::open((settings.state_dir + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  for (bool told = false; ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; told = true) {
+  for (bool told = false; !lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0; told = true) {
+    if (!lock || errno != EWOULDBLOCK) {
+      log::error("{}", from_errno(fmt::format("{}/lock", settings.state_dir), errno).detail);
+      return std::nullopt;
+    }
     if (!told) log::warn("another sublet-kube runs on this node ({}/lock); waiting for its end", settings.state_dir);
     if (wait_for({signals}, soon) == 0) return std::nullopt;
   }

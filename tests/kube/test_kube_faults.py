@@ -95,6 +95,13 @@ def test_the_second_agent_of_a_node_waits_for_the_first(node):
     node.agent = second
 
 
+def test_an_agent_that_cannot_open_its_lock_says_so_and_ends(start_node):
+    node = start_node("1x4GiB", agent=False)
+    (node.state_dir / "lock").mkdir(parents=True)
+    done = subprocess.run(list(map(str, node.command())), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "kube/lock: Is a directory" in done.stderr, done
+
+
 def test_a_pod_that_is_deleted_while_it_is_paused(start_node):
     node = start_node("1x4GiB", "--overcommit", "2")
     node.api.add_class("urgent", 100000)
