@@ -5,6 +5,7 @@
 #include "base/fd.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "kube/pod.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -130,8 +131,7 @@ class Wire {
 };
 
 Error refusal(const std::string& what, const ApiReply& reply) {
-  std::string why;
-  if (reply.body.is_object()) why = reply.body.value("message", "");
+  const std::string why = text_at(reply.body, {"message"});
   const std::string detail = fmt::format("the API server refuses {}: {} {}", what, reply.status, printable(why));
   if (reply.status == 404) return not_found(detail);
   if (reply.status == 409) return Error{Code::InUse, detail, {}};

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <optional>
 
@@ -34,8 +33,7 @@ Status write_record(const std::string& state_dir, const PodRecord& record) {
 }
 
 std::optional<PodRecord> read_record(const std::string& path) {
-  std::ifstream file(path);
-  const json content = json::parse(file, nullptr, false);
+  const json content = read_json_file(path);
   PodRecord record{{text_at(content, {"namespace"}), text_at(content, {"name"})},
                    text_at(content, {"uid"}),
                    text_at(content, {"group"}),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/pod_record.h"
 
+#include "kube/prepared.h"
 #include "kube/state_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 
 namespace sublet::kube {
 namespace {
@@ -42,6 +43,18 @@ TEST_F(PodRecords, GiveADirectoryToTheNextPodWithTheSameUnits) {
   ASSERT_EQ(all_records(dir).size(), 1U);
   drop_record(dir, all_records(dir).front());
   EXPECT_FALSE(fs::exists(units));
+}
+
+TEST_F(PodRecords, AreRegularFilesWithAPod) {
+  ASSERT_TRUE(make_directory(dir + "/pods/directory.json"));
+  ASSERT_TRUE(make_directory(dir + "/claims/directory.json"));
+  ASSERT_EQ(::mkfifo((dir + "/pods/pipe.json").c_str(), 0600), 0);
+  ASSERT_TRUE(write_file(dir + "/pods/number.json", R"({"group": 7})"));
+  ASSERT_TRUE(write_file(dir + "/pods/half.json", R"({"group": "12)"));
+  ASSERT_TRUE(write_file(dir + "/pods/deep.json", std::string(100'000, '[')));
+  ASSERT_TRUE(keep_record(dir, pod("12"), dir + "/units/1"));
+  EXPECT_EQ(all_records(dir).size(), 1U);
+  EXPECT_TRUE(all_prepared(dir).empty());
 }
 
 }  // namespace

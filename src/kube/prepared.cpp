@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 namespace sublet::kube {
 namespace {
@@ -40,8 +39,7 @@ Status remember(const std::string& state_dir, const Prepared& prepared) {
 
 std::optional<Prepared> recall(const std::string& state_dir, const std::string& claim_uid) {
   if (!is_plain_uid(claim_uid)) return std::nullopt;
-  std::ifstream file(record_of(state_dir, claim_uid));
-  const json record = json::parse(file, nullptr, false);
+  const json record = read_json_file(record_of(state_dir, claim_uid));
   if (!record.is_object()) return std::nullopt;
   return Prepared{{text_at(record, {"namespace"}), text_at(record, {"name"}), claim_uid}, text_at(record, {"pod"})};
 }

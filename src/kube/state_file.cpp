@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 namespace sublet::kube {
 
@@ -38,6 +39,15 @@ Status write_file(const std::string& path, const std::string& text) {
   if (!file || std::rename(fresh.c_str(), path.c_str()) != 0)
     return from_errno(fmt::format("'{}' cannot be written", path), errno);
   return {};
+}
+
+nlohmann::json read_json_file(const std::string& path) {
+  std::error_code problem;
+  if (!std::filesystem::is_regular_file(path, problem)) return nullptr;
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  auto content = nlohmann::json::parse(text, nullptr, false);
+  return content.is_discarded() ? nullptr : content;
 }
 
 Status write_state(const std::string& directory, const Held& lease) {

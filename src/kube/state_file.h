@@ -24,6 +24,9 @@ Status make_directory(const std::string& path);
 // Replaces a file by a rename, so that a reader sees the old or the new content.
 Status write_file(const std::string& path, const std::string& text);
 
+// The JSON in a regular file. Null: there is none.
+nlohmann::json read_json_file(const std::string& path);
+
 // Writes "STATE\nLEASE\nSENTENCE\n" into a directory that is there.
 Status write_state(const std::string& directory, const Held& lease);
 

@@ -70,7 +70,8 @@ def test_a_cluster_without_dynamic_resource_allocation_has_the_plugin(start_node
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", b"SSH-2.0-x\r\n",
                                     b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
                                     b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nno!",
-                                    b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n"])
+                                    b"HTTP/1.1 302 Found\r\nLocation: /\r\nContent-Length: 0\r\n\r\n",
+                                    b'HTTP/1.1 403 Forbidden\r\nContent-Length: 13\r\n\r\n{"message":7}'])
 def test_a_server_that_lies_or_hangs_up_is_no_pod(start_node, answer):
     node = start_node("1x4GiB", "--doors", "plugin", agent=False)
     liar = socket.create_server(("127.0.0.1", 0))
