@@ -71,25 +71,34 @@ def allocations(folder):
     return missed
 
 
+def calls(folder, text, source, *defines):
+    """Prints the cost of a call, in one thread and in many. -> whether the goal was missed"""
+    folder.mkdir(exist_ok=True)
+    driver, missed = folder / "libcuda.so.1", False
+    compile_c(driver, "-shared", "-O2", "-Wl,-soname,libcuda.so.1", SOURCES / source)
+    program = compile_c(folder / "cost", "-O2", "-I", ROOT / "src", *defines, SOURCES / "cost.c", driver)
+    envs = {"bare": environment(driver=folder), "hooked": environment(LIBRARY, driver=folder)}
+    for threads in (1, 16):
+        measured = {"bare": [], "hooked": []}
+        for _ in range(ROUNDS):
+            for kind, env in envs.items():
+                done = subprocess.run([program, str(CALLS), str(threads)], env=env, check=True, capture_output=True,
+                                      text=True)
+                measured[kind].append(float(done.stdout))
+        bare, hooked = (statistics.median(measured[kind]) for kind in ("bare", "hooked"))
+        missed = missed or hooked - bare > GOAL_NS
+        print(f"{text}, {threads:2} threads, {CALLS} calls: bare {bare:.1f} ns, hooked {hooked:.1f} ns, the hook "
+              f"{hooked - bare:.1f} ns (goal {GOAL_NS:.0f} ns), ratio to raw {hooked / bare:.2f}")
+    return missed
+
+
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        driver = pathlib.Path(folder) / "libcuda.so.1"
-        compile_c(driver, "-shared", "-O2", "-Wl,-soname,libcuda.so.1", SOURCES / "fake_driver.c")
-        program = compile_c(pathlib.Path(folder) / "cost", "-O2", SOURCES / "cost.c", driver)
-        envs = {"bare": environment(driver=folder), "hooked": environment(LIBRARY, driver=folder)}
-        missed = False
-        for threads in (1, 16):
-            measured = {"bare": [], "hooked": []}
-            for _ in range(ROUNDS):
-                for kind, env in envs.items():
-                    done = subprocess.run([program, str(CALLS), str(threads)], env=env, check=True, capture_output=True,
-                                          text=True)
-                    measured[kind].append(float(done.stdout))
-            bare, hooked = (statistics.median(measured[kind]) for kind in ("bare", "hooked"))
-            missed = missed or hooked - bare > GOAL_NS
-            print(f"{threads:2} threads, {CALLS} calls: bare {bare:.1f} ns, hooked {hooked:.1f} ns, the hook "
-                  f"{hooked - bare:.1f} ns (goal {GOAL_NS:.0f} ns), ratio to raw {hooked / bare:.2f}")
-        missed = allocations(pathlib.Path(folder)) or missed
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        missed = calls(folder / "fake", "a call", "fake_driver.c")
+        missed = calls(folder / "launch", "a launch", "null_driver.c", "-DLAUNCH") or missed
+        envs = {"bare": environment(driver=folder / "fake"), "hooked": environment(LIBRARY, driver=folder / "fake")}
+        missed = allocations(folder) or missed
         bytes_of = {kind: statistics.median(private_bytes(env) for _ in range(ROUNDS)) for kind, env in envs.items()}
         added = bytes_of["hooked"] - bytes_of["bare"]
         missed = missed or added > GOAL_BYTES

@@ -51,12 +51,14 @@ static const struct sublet_limit_page* limits_now(void) { return __atomic_load_n
 
 static int32_t own_pid(void) { return (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0); }
 
+static struct sublet_use_device* uses_now(void) { return __atomic_load_n(&uses, __ATOMIC_SEQ_CST); }
+
 /* The page around its devices. */
-static uint32_t* uncovered_of(struct sublet_use_device* page) {
-  return &((struct sublet_use_page*)((char*)page - offsetof(struct sublet_use_page, device)))->is_uncovered;
+static struct sublet_use_page* page_of(struct sublet_use_device* devices) {
+  return (struct sublet_use_page*)((char*)devices - offsetof(struct sublet_use_page, device));
 }
 
-static struct sublet_use_device* uses_now(void) { return __atomic_load_n(&uses, __ATOMIC_ACQUIRE); }
+struct sublet_use_page* sublet_use_now(void) { return page_of(uses_now()); }
 
 /* The new page has the same devices in the same order. Each account of the earlier page is closed before the new page
  * gets its bytes, so that no charge is lost. `size` tells the reader of the page that its bytes are there. */
@@ -78,7 +80,8 @@ int sublet_move(const struct sublet_limit_page* limit, struct sublet_use_page* u
   __atomic_store_n(&use->size, sizeof *use, __ATOMIC_SEQ_CST);
   /* A thread reads `uses` first, so that it never charges the new page by the earlier credit. */
   __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
-  __atomic_store_n(&uses, use->device, __ATOMIC_RELEASE);
+  __atomic_store_n(&uses, use->device, __ATOMIC_SEQ_CST);
+  sublet_bring_counts(page_of(old), use);
   sublet_tell_coverage();
   __atomic_store_n(&moving, 0, __ATOMIC_RELEASE);
   return 1;
@@ -97,7 +100,7 @@ static struct sublet_use_device* next_uses(const struct sublet_use_device* old) 
 }
 
 void sublet_tell_coverage(void) {
-  if (sublet_is_uncovered()) __atomic_store_n(uncovered_of(uses_now()), 1, __ATOMIC_RELEASE);
+  if (sublet_is_uncovered()) __atomic_store_n(&sublet_use_now()->is_uncovered, 1, __ATOMIC_RELEASE);
 }
 
 /* Changes an account. -> the bytes after that; `at`: the page. 0 if there is no page. */
@@ -136,6 +139,7 @@ int sublet_cuda_use(struct sublet_use_page* out) {
     out->device[i].most = __atomic_load_n(&use->most, __ATOMIC_RELAXED);
     out->device[i].refused = __atomic_load_n(&use->refused, __ATOMIC_RELAXED);
   }
+  sublet_copy_counts(out);
   return 0;
 }
 
@@ -209,6 +213,7 @@ int sublet_charge(int account, uint64_t bytes) {
     if (!trimmed) sublet_trim_pools(account);
   }
   __atomic_fetch_add(&uses_now()[account].refused, 1, __ATOMIC_RELAXED);
+  (void)sublet_noted(CUDA_ERROR_OUT_OF_MEMORY, COUNT_ALLOCATED, 0);
   return 0;
 }
 

@@ -78,6 +78,7 @@ static int keep(const struct sublet_claim* claim, int result, void** out) {
   if (result == CUDA_SUCCESS && claim->bytes != 0)
     (void)sublet_put(&arrays, (uint64_t)*out, claim->bytes << 8 | (uint64_t)(claim->where.account + 2),
                      claim->where.context);
+  if (result == CUDA_SUCCESS) (void)sublet_noted(result, COUNT_ALLOCATED, claim->bytes);
   return sublet_end_claim(claim, result);
 }
 

@@ -99,7 +99,7 @@ static int begin(struct sublet_claim* claim, int device) {
 static int end(const struct sublet_claim* claim, int result, void** out) {
   if (result != CUDA_SUCCESS || !add_context((uint64_t)*out, &claim->where, claim->bytes))
     sublet_discharge(claim->where.account, claim->bytes);
-  return result;
+  return sublet_noted(result, NO_COUNT, 0);
 }
 
 int cuCtxCreate(void** out, unsigned flags, int device) {

@@ -30,6 +30,13 @@ void sublet_count(int hook) {
   __atomic_fetch_add(&sublet_shard[hook], 1, __ATOMIC_RELAXED);
 }
 
+int sublet_shard_number(void) {
+  const uint64_t* shard = sublet_shard;
+  return shard == NULL ? -1 : (int)(((uintptr_t)shard - (uintptr_t)counters) / sizeof counters[0]);
+}
+
+_Static_assert(SHARDS == SUBLET_USE_SHARDS, "the shards of the use page are those of the threads");
+
 static int absent(void) { return CUDA_ERROR_NOT_FOUND; }
 
 /* A library may have stubs of the driver of its own, which load the driver at the first call. Our functions hide them,

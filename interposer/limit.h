@@ -76,6 +76,19 @@ uint64_t sublet_free_of(int account);
 /* Whether more is charged than may be: the driver took more than was expected, or the credit became smaller. */
 int sublet_is_over(int account);
 
+/* The use page of the process. */
+struct sublet_use_page* sublet_use_now(void);
+
+/* --- counts.c */
+
+enum sublet_count { COUNT_LAUNCHES, COUNT_COPIED, COUNT_ALLOCATED, NO_COUNT };
+
+/* Counts `amount` if the call succeeded, else its error. -> the result */
+int sublet_noted(int result, enum sublet_count what, uint64_t amount);
+/* Moves all counts of the page that the process has left. */
+void sublet_bring_counts(struct sublet_use_page* old, struct sublet_use_page* now);
+void sublet_copy_counts(struct sublet_use_page* out);
+
 /* --- contexts.c */
 
 struct sublet_where {
@@ -119,6 +132,9 @@ void sublet_begin_limit(void);
 int sublet_ask_for_credit(int account, uint64_t needed);
 
 /* --- hooks.c */
+
+/* The shard of this thread; -1: it has none, because cuInit has not succeeded yet. */
+int sublet_shard_number(void);
 
 /* The function that a hook calls: that of the driver, with the call counted, or a stub. 0: only forward. */
 int sublet_enter(int hook, const void* caller, void** next);

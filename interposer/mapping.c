@@ -53,7 +53,7 @@ int cuMemCreate(uint64_t* out, size_t size, const struct properties* wanted, uin
   const uint64_t bytes = sublet_round(size, BLOCK);
   if (account < 0) return next(out, size, wanted, flags);
   if (!sublet_charge(account, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const int result = next(out, size, wanted, flags);
+  const int result = sublet_noted(next(out, size, wanted, flags), COUNT_ALLOCATED, size);
   if (result != CUDA_SUCCESS) {
     sublet_discharge(account, bytes);
     return result;

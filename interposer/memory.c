@@ -42,7 +42,7 @@ int sublet_begin_claim(struct sublet_claim* claim, uint64_t bytes) {
 
 int sublet_end_claim(const struct sublet_claim* claim, int result) {
   if (result != CUDA_SUCCESS) sublet_discharge(claim->where.account, claim->bytes);
-  return result;
+  return sublet_noted(result, NO_COUNT, 0);
 }
 
 /* --- blocks */
@@ -75,7 +75,7 @@ static int keep(const struct sublet_claim* claim, int result, uint64_t address, 
   (void)sublet_put(&allocations, address, size << 8 | (uint64_t)(account + 2), claim->where.context);
   sublet_add(account, held > claim->bytes ? held - claim->bytes : 0);
   sublet_discharge(account, claim->bytes > held ? claim->bytes - held : 0);
-  return result;
+  return sublet_noted(result, COUNT_ALLOCATED, size);
 }
 
 static void forget(const struct sublet_slot* slot) {
@@ -87,7 +87,7 @@ static void forget(const struct sublet_slot* slot) {
 static int finish_free(int had, const struct sublet_slot* slot, int result) {
   if (had && result == CUDA_SUCCESS) forget(slot);
   else if (had) (void)sublet_put(&allocations, slot->key, slot->a, slot->b);
-  return result;
+  return sublet_noted(result, NO_COUNT, 0);
 }
 
 static void end_one(struct sublet_slot* slot, uint64_t key, void* context) {

@@ -154,10 +154,11 @@ static int allocate(const struct request* request, void* next) {
   int result = call(request, next);
   look_at(slot, pool, claim);
   const uint64_t after = BYTES_OF(__atomic_load_n(&slot->b, __ATOMIC_ACQUIRE));
-  if (result != CUDA_SUCCESS || after <= before + claim || !sublet_is_over(account)) return result;
+  if (result != CUDA_SUCCESS || after <= before + claim || !sublet_is_over(account))
+    return sublet_noted(result, COUNT_ALLOCATED, request->size);
   result = take_back(request);
   trim_one(slot, pool, &account);
-  return result;
+  return sublet_noted(result, COUNT_ALLOCATED, request->size);
 }
 
 int cuMemAllocAsync(uint64_t* out, size_t size, void* stream) {

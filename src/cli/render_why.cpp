@@ -113,6 +113,26 @@ std::string idle_rule(const json& lease) {
   return text.empty() ? "" : fmt::format(" Idle rule: {}{}.", text, problem.empty() ? "" : "; " + visible(problem));
 }
 
+// " Its processes have launched 12 kernels and copied 3.0 GiB, with 2 errors (700)."
+std::string work_phrase(const json& counts) {
+  constexpr int most_codes = 3;
+  std::int64_t errors = number_at(counts, "other_errors").value_or(0);
+  std::string codes;
+  int named = 0;
+  for (const json& error : list_at(counts, "errors")) {
+    errors += number_at(error, "count").value_or(0);
+    if (named++ < most_codes)
+      codes += fmt::format("{}{}", codes.empty() ? "" : ", ", number_at(error, "code").value_or(0));
+  }
+  const auto launches = number_at(counts, "launches").value_or(0);
+  std::string out = fmt::format(" Its processes have launched {} kernel{} and copied {}", launches,
+                                launches == 1 ? "" : "s", size_at(counts, "copied_bytes"));
+  if (errors > 0)
+    out += fmt::format(", with {} error{}{}", errors, errors == 1 ? "" : "s",
+                       codes.empty() ? "" : fmt::format(" ({})", codes));
+  return out + ".";
+}
+
 // " The interposer refuses allocations beyond it (2 processes)."; "" without the interposer.
 std::string interposer_limit(const json& lease) {
   constexpr int most_named = 3;
@@ -120,6 +140,7 @@ std::string interposer_limit(const json& lease) {
   std::string out;
   if (const auto count = number_at(limit, "processes").value_or(0); count > 0)
     out = fmt::format(" The interposer refuses allocations beyond it ({} process{}).", count, count == 1 ? "" : "es");
+  if (const json& counts = member(limit, "counts"); counts.is_object()) out += work_phrase(counts);
   int named = 0;
   for (const json& process : list_at(limit, "uncontrolled"))
     if (named++ < most_named)

@@ -51,6 +51,11 @@ bool Desk::is_uncovered(ProcessRef process) const {
   return at != processes_.end() && at->second.pages && at->second.pages->is_uncovered();
 }
 
+Counts Desk::counts(ProcessRef process) const {
+  const auto at = processes_.find(process);
+  return at != processes_.end() && at->second.pages ? at->second.pages->counts() : Counts{};
+}
+
 std::vector<Bytes> Desk::credits(ProcessRef process) const {
   std::vector<Bytes> all;
   for (const auto& ledger : ledgers_) all.push_back(ledger.credit_of(process));

@@ -33,6 +33,7 @@ class Desk {
   // Whether the process has pages of this desk.
   bool knows(ProcessRef process) const;
   bool is_uncovered(ProcessRef process) const;           // calls may pass its hooks
+  Counts counts(ProcessRef process) const;               // what it has done; zero without pages
   std::vector<Bytes> credits(ProcessRef process) const;  // on each device
 
   // The process has ended; the card shows nothing of it any more.

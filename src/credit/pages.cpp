@@ -95,6 +95,8 @@ Bytes Pages::credit(std::size_t device) const {
   return {static_cast<std::int64_t>(word(limit_->device[device].credit).load())};
 }
 
+Counts Pages::counts() const { return read_counts(*use_); }
+
 bool Pages::is_uncovered() const { return Half(use_->is_uncovered).load() != 0; }
 
 // The process writes `size` after the bytes that it brings along.

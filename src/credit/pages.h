@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/units.h"
+#include "credit/counts.h"
 #include "wire/limit.h"
 
 #include <array>
@@ -41,6 +42,7 @@ class Pages {
   void set_credit(std::size_t device, Bytes credit);
   void set_others(std::size_t device, Bytes others);
   Bytes credit(std::size_t device) const;
+  Counts counts() const;     // what the process says that it has done
   bool is_uncovered() const;  // the library says that calls may pass its hooks
   // As the process says: in 0 … `most`. Before the process has taken its pages: `most`, because its earlier pages may
   // have as much.

@@ -165,6 +165,7 @@ http::Capabilities CapabilitySet::shown() const {
           .meter = made_->meter.get(),
           .idle = made_->idle.get(),
           .follow = made_->follow.get(),
+          .limits = made_->limits.get(),
           .maintenance = made_->maintenance.get(),
           .tenants = made_->tenants.get()};
 }

@@ -37,6 +37,9 @@ namespace sublet::idle {
 class Idle;
 }
 
+namespace sublet::limit {
+class Limits;
+}
 namespace sublet::maintenance {
 class Maintenance;
 }
@@ -61,6 +64,7 @@ struct Capabilities {
   meter::Meter* meter = nullptr;
   idle::Idle* idle = nullptr;
   follow::Follow* follow = nullptr;
+  limit::Limits* limits = nullptr;
   maintenance::Maintenance* maintenance = nullptr;
   tenants::Tenants* tenants = nullptr;
 };

@@ -150,7 +150,10 @@ Limits::LeaseLimit* Limits::limit_of(const core::Lease& lease) {
     uuids.push_back(uuid);
   }
   if (devices.empty()) return nullptr;
-  LeaseLimit limit{.lease = lease.id, .desk = credit::Desk(std::move(devices)), .devices = std::move(uuids)};
+  LeaseLimit limit{.lease = lease.id,
+                   .who = {lease.tenant, lease.user},
+                   .desk = credit::Desk(std::move(devices)),
+                   .devices = std::move(uuids)};
   return &limits_.emplace(lease.id, std::move(limit)).first->second;
 }
 
@@ -164,6 +167,10 @@ void Limits::begin(Asked& asked) {
   if (is_new && (limit->members.size() >= most_members || processes_.size() >= most_processes)) {
     log::warn({.lease = lease->id}, "process {} has no limit: {} processes have one", sender.pid, processes_.size());
     return answer(asked, SUBLET_CREDIT_UNKNOWN);
+  }
+  if (!is_new) {  // its earlier program, or its counts move to the new page
+    count(*limit, sender.process);
+    known->second.counted = {};
   }
   const auto pages = limit->desk.begin(sender.process);
   if (!pages) {
@@ -179,6 +186,7 @@ void Limits::begin(Asked& asked) {
   process.pidfd = std::move(sender.pidfd);
   process.last.assign(limit->devices.size(), std::nullopt);
   process.given.clear();
+  counts_.try_emplace(lease->id);
   if (!is_new) return;
   for (const auto& device : limit->desk.devices()) process.given.push_back(device.context);
   rows_.store(sender.process);
@@ -270,6 +278,7 @@ void Limits::drop(LeaseId lease) {
   refuse_all(limit);
   limit.desk.retire();
   for (const ProcessRef process : limit.members) {
+    count(limit, process);
     rows_.store(process);
     processes_.erase(process);
   }
@@ -304,6 +313,7 @@ void Limits::forget_ended(LeaseLimit& limit) {
   std::erase_if(limit.members, [&](ProcessRef ref) {
     const auto process = processes_.find(ref);
     if (!process->second.ended || !is_gone(limit, ref, *process->second.ended)) return false;
+    count(limit, ref);
     limit.desk.forget(ref);
     rows_.store(ref);
     processes_.erase(process);
@@ -335,6 +345,7 @@ void Limits::learn(LeaseLimit& limit) {
 }
 
 void Limits::measured(Time now) {
+  count_all();
   for (auto& [id, limit] : limits_) {
     see_ends(limit, now);
     forget_ended(limit);

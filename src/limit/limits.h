@@ -46,6 +46,12 @@ class Limits final : public engine::Capability {
   // "interposer": the limits in force and the processes that pass them; none without such processes.
   std::string lease_field(std::string_view name, const core::Lease& lease) const override;
 
+  // By tenant and user, what their processes have done since the start of the daemon. The first of them, then "other".
+  using Who = std::pair<std::string, std::string>;
+  const std::map<Who, credit::Counts>& counts() const { return counts_by_who_; }
+  // The counts of all processes of a lease until the newest reading; nullptr: none had a limit.
+  const credit::Counts* counts_of(LeaseId lease) const;
+
  private:
   // A process of a lease that its limit does not hold, on a device.
   struct Place {
@@ -66,6 +72,7 @@ class Limits final : public engine::Capability {
   };
   struct LeaseLimit {
     LeaseId lease;
+    Who who;
     credit::Desk desk;
     std::vector<std::string> devices;   // uuids, in the order of the desk
     std::set<ProcessRef> members{};
@@ -79,6 +86,7 @@ class Limits final : public engine::Capability {
     std::optional<Time> ended{};  // when its end was seen
     std::vector<std::optional<Sight>> last{};  // by device
     std::vector<Bytes> given{};                // by device: charged for a context; empty: not known
+    credit::Counts counted{};                  // as its page said last
   };
 
   void on_question(Asked asked);
@@ -105,6 +113,8 @@ class Limits final : public engine::Capability {
   bool is_others(const core::Lease& lease, ProcessRef process) const;
   void resize(LeaseLimit& limit, Bytes size);
   void drop(LeaseId lease);
+  void count(const LeaseLimit& limit, ProcessRef process);
+  void count_all();
 
   engine::Engine& engine_;
   const Options options_;
@@ -115,6 +125,8 @@ class Limits final : public engine::Capability {
   engine::Records<ProcessRef> rows_;             // of credits
   engine::Records<std::string> context_rows_;
   std::map<Place, Escaped> escaped_;
+  std::map<LeaseId, credit::Counts> counts_;  // of living leases, and of the newest that have ended
+  std::map<Who, credit::Counts> counts_by_who_;
   std::set<ProcessRef> stale_;  // stored, and of no lease any more
 };
 

@@ -9,9 +9,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace sublet::limit {
 namespace {
+
+constexpr std::size_t most_shown = 8;  // codes of errors
 
 std::string phrase(Escape why) {
   switch (why) {
@@ -35,6 +38,25 @@ std::string hint(Escape why, const std::string& lease) {
     case Escape::beyond_credit: break;
   }
   return fmt::format("enlarge the lease: sublet resize {} SIZE", lease);
+}
+
+// The most frequent errors by code, the others as a sum.
+void write_counts(JsonText& out, const credit::Counts& counts) {
+  std::vector<std::pair<std::uint32_t, std::int64_t>> errors(counts.errors.begin(), counts.errors.end());
+  std::ranges::stable_sort(errors, std::greater{}, [](const auto& error) { return error.second; });
+  credit::Counts rest{.other_errors = counts.other_errors};
+  out.begin_object()
+      .field("launches", counts.launches)
+      .field("copied_bytes", counts.copied)
+      .field("allocated_bytes", counts.allocated)
+      .key("errors")
+      .begin_array();
+  for (std::size_t i = 0; i < errors.size(); ++i) {
+    const auto& [code, number] = errors[i];
+    if (i < most_shown) out.begin_object().field("code", std::int64_t{code}).field("count", number).end_object();
+    else rest.add({.other_errors = number});
+  }
+  out.end_array().field("other_errors", rest.other_errors).end_object();
 }
 
 }  // namespace
@@ -122,7 +144,8 @@ std::string Limits::lease_field(std::string_view name, const core::Lease& lease)
   const auto is_of_lease = [&](auto each) { return each != escaped_.end() && each->first.lease == lease.id; };
   bool is_uncontrolled = false;
   for (auto each = first; is_of_lease(each); ++each) is_uncontrolled |= each->second.is_certain;
-  if (count == 0 && !is_uncontrolled) return {};
+  const credit::Counts* counts = counts_of(lease.id);
+  if (count == 0 && !is_uncontrolled && counts == nullptr) return {};
   JsonText out;
   out.begin_object().field("processes", count).key("devices").begin_array();
   for (std::size_t device = 0; limit != nullptr && device < limit->devices.size(); ++device)
@@ -132,7 +155,10 @@ std::string Limits::lease_field(std::string_view name, const core::Lease& lease)
         .field("credit_bytes", limit->desk.ledger(device).given().count)
         .field("charged_bytes", limit->desk.charged(device).count)
         .end_object();
-  out.end_array().key("uncontrolled").begin_array();
+  out.end_array().key("counts");
+  if (counts == nullptr) out.value(nullptr);
+  else write_counts(out, *counts);
+  out.key("uncontrolled").begin_array();
   for (auto each = first; is_of_lease(each); ++each) {
     if (!each->second.is_certain) continue;
     out.begin_object()

@@ -276,6 +276,32 @@ TEST_F(LimitsTest, AStoreThatFailsGivesNothingAndTakesNothing) {
   }
 }
 
+TEST_F(LimitsTest, CountsAreKeptOverTheEndOfAProgramAndOfTheLease) {
+  const LeaseId id = lease(1 * GiB);
+  EXPECT_EQ(limits_->counts_of(id), nullptr);
+  const Answered first = begin();
+  first.use->shard[0].launches = 5;
+  first.use->error[0] = {.code = 700, .reserved = 0, .count = 2};
+  advance(1s);
+  first.use->shard[0].launches = 7;
+  const Answered again = begin();  // it executes another program
+  again.use->shard[3] = {.launches = 10, .copied = 100, .allocated = 0, .reserved = {}};
+  advance(1s);
+  const credit::Counts expected{17, 100, 0, {{700, 2}}, 0};
+  ASSERT_NE(limits_->counts_of(id), nullptr);
+  EXPECT_EQ(*limits_->counts_of(id), expected);
+  again.use->shard[3].launches = 3;  // no count becomes less
+  advance(1s);
+  EXPECT_EQ(*limits_->counts_of(id), expected);
+  again.use->shard[3].launches = 4;
+  EXPECT_TRUE(engine_->decide(core::Release{.lease = id, .stop = false}));
+  settle();
+  ASSERT_NE(limits_->counts_of(id), nullptr);
+  EXPECT_EQ(limits_->counts_of(id)->launches, 18);
+  EXPECT_EQ(limits_->counts().size(), 1U);
+  EXPECT_EQ(limits_->counts().begin()->second, *limits_->counts_of(id));
+}
+
 TEST_F(LimitsTest, AnEndedLeaseTakesUnusedCreditBack) {
   const LeaseId id = lease(1 * GiB);
   const Answered pages = begin(static_cast<std::uint64_t>((100 * MiB).count));

@@ -8,6 +8,8 @@
 
 #define SUBLET_LIMIT_ABI 1u
 #define SUBLET_LIMIT_DEVICES 16u
+#define SUBLET_USE_ERRORS 16u
+#define SUBLET_USE_SHARDS 32u
 
 /* The writer may change all fields but `uuid` at any time, one word at once. It takes unused credit back in this order:
  * it lowers `credit`, then reads `charged`. A `charged` that is not larger is proof: the process charges no more than
@@ -35,6 +37,20 @@ struct sublet_use_device {
   uint64_t refused; /* calls that got CUDA_ERROR_OUT_OF_MEMORY from the library */
 };
 
+struct sublet_use_error {
+  uint32_t code;     /* of CUresult; 0: the entry is free */
+  uint32_t reserved; /* 0 */
+  uint64_t count;
+};
+
+/* Counts since the program began. The sum of all shards is the count: each thread writes one of them. */
+struct sublet_use_shard {
+  uint64_t launches;  /* of kernels and graphs */
+  uint64_t copied;    /* bytes */
+  uint64_t allocated; /* bytes */
+  uint64_t reserved[5];
+};
+
 /* Entries are in the order of the limit page. */
 struct sublet_use_page {
   uint32_t size;         /* of this structure, in bytes; set by the caller before a call */
@@ -42,6 +58,10 @@ struct sublet_use_page {
   uint32_t devices;      /* as in the limit page; 0: the process has no limit */
   uint32_t is_uncovered; /* 1: calls may pass the hooks (interposer.h) */
   struct sublet_use_device device[SUBLET_LIMIT_DEVICES];
+  struct sublet_use_error error[SUBLET_USE_ERRORS];
+  uint64_t other_errors; /* of codes that have no entry */
+  uint64_t reserved[5];  /* so that each shard is a cache line */
+  struct sublet_use_shard shard[SUBLET_USE_SHARDS];
 };
 
 #endif

@@ -126,6 +126,35 @@ def test_show_and_why_tell_the_limit_in_force(card, folder):
     inside.end()
 
 
+def test_launches_copies_and_errors_of_a_lease_are_counted_and_kept_over_the_end_of_a_process(card, folder):
+    def counts():
+        return (inside.lease()["interposer"] or {}).get("counts")
+
+    def metric(name, labels=""):
+        lines = [line.split() for line in card.get("/metrics").body.splitlines()]
+        return sum(float(line[-1]) for line in lines
+                   if line[0].startswith(f"sublet_interposer_{name}{{") and labels in line[0])
+
+    before = [metric(name) for name in ("launches_total", "copied_bytes_total", "errors_total")]
+    inside = Inside(card, folder).start(2)
+    assert inside.ask("0 take 1") == [0, 1] and inside.ask("0 launch 5") == [0, 1]
+    assert inside.ask("0 copy 3") == [0, 1] and inside.ask("0 kill") == [-9]
+    assert inside.ask("1 launch 6") == [0, 0] and inside.ask("1 fail 2") == [400, 0]
+    expected = {"launches": 11, "copied_bytes": 3 << 10, "allocated_bytes": BLOCK,
+                "errors": [{"code": 400, "count": 2}], "other_errors": 0}
+    wait_until(lambda: counts() == expected, "a reading has come")
+    after = [metric(name) for name in ("launches_total", "copied_bytes_total", "errors_total")]
+    assert [now - then for now, then in zip(after, before)] == [11, 3 << 10, 2]
+    assert metric("errors_total", 'code="400"') >= 2
+    assert "have launched 11 kernels and copied 3.0 KiB, with 2 errors (400)." in card.cli(
+        "why", inside.lease()["id"]).stdout
+    id = inside.lease()["id"]
+    inside.ask("1 kill")
+    inside.end()
+    wait_until(lambda: card.get(f"/v1/leases/{id}").body["state"] == "ended", "the lease has ended")
+    assert card.get(f"/v1/leases/{id}").body["interposer"]["counts"] == expected
+
+
 @pytest.mark.parametrize("words", [["-DLINKED", DRIVER / "libnvidia-ml.so.1"], []], ids=["linked", "opened"])
 def test_nvml_in_a_lease_tells_the_same_as_the_driver(card, folder, words):
     tool = compile_c(folder / f"nvml{len(words)}", SOURCES / "nvml.c", *words)

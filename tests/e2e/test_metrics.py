@@ -63,7 +63,12 @@ NAMES = {
     "sublet_limit_violations_total": {"gpu"}, "sublet_guard_programs": {"state"},
     "sublet_sessions": {"state"},
 }
-ELSEWHERE = {"sublet_stacks": {"state"}}  # test_stacks.py: only with stacks
+ELSEWHERE = {
+    "sublet_stacks": {"state"},  # test_stacks.py: only with stacks
+    # test_limit.py: only with programs behind the interposer
+    "sublet_interposer_launches_total": {"tenant", "user"}, "sublet_interposer_copied_bytes_total": {"tenant", "user"},
+    "sublet_interposer_allocated_bytes_total": {"tenant", "user"},
+    "sublet_interposer_errors_total": {"tenant", "user", "code"}}
 
 
 def test_every_name_and_label_is_a_promised_one(start_daemon):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that allocate and free at random near the limit: crowd THREADS [pools | recall | daemon]. With `daemon`, the
  * limit is that of the daemon that SUBLET_CREDIT names. Prints how many results
- * were wrong, what was charged at most and at the end, and how many calls were refused. */
+ * were wrong, what was charged at most and at the end, how many calls were refused, and the bytes that it allocated. */
 #include "wire/limit.h"
 
 #include <pthread.h>
@@ -33,6 +33,7 @@ static unsigned kinds = 2; /* of memory */
 static int working;        /* threads */
 /* Bytes that the driver has surely given: counted after it gave them, and no longer before they are freed. */
 static uint64_t given;
+static uint64_t allocated; /* bytes, from the beginning */
 static struct sublet_limit_page page = {.size = sizeof page, .abi = SUBLET_LIMIT_ABI, .devices = 1};
 
 struct memory {
@@ -60,14 +61,16 @@ static void* work(void* data) {
     struct memory* memory = &held[rand_r(&seed) % HELD];
     drop(memory);
     int kind = 1 + rand_r(&seed) % kinds, result;
-    const uint64_t size = rand_r(&seed) % 3 == 0 ? rand_r(&seed) % mib + 1 : (rand_r(&seed) % 20 + 1) * 2 * mib;
+    uint64_t size = rand_r(&seed) % 3 == 0 ? rand_r(&seed) % mib + 1 : (rand_r(&seed) % 20 + 1) * 2 * mib;
+    if (kind == 2) size = (size + 2 * mib - 1) / (2 * mib) * (2 * mib);
     if (kind == 1) result = cuMemAlloc_v2(&memory->name, size);
     else if (kind == 3) result = cuMemAllocAsync(&memory->name, size, NULL);
-    else result = cuMemCreate(&memory->name, (size + 2 * mib - 1) / (2 * mib) * (2 * mib), properties, 0);
+    else result = cuMemCreate(&memory->name, size, properties, 0);
     if (result == 0) {
       memory->kind = kind;
       memory->size = size;
       __atomic_fetch_add(&given, size, __ATOMIC_SEQ_CST);
+      __atomic_fetch_add(&allocated, size, __ATOMIC_RELAXED);
     } else if (result != 2) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
   }
   for (int i = 0; i < HELD; ++i) drop(&held[i]);
@@ -120,7 +123,7 @@ int main(int count, char** words) {
   if (cuCtxSetCurrent(context) != 0 || cuCtxSynchronize() != 0 || cuMemGetInfo_v2(&free_bytes, &total) != 0) return 1;
   struct sublet_use_page use = {.size = sizeof use};
   if (sublet_cuda_use(&use) != 0) return 1;
-  printf("recalled %ld\n", recalled);
+  printf("recalled %ld\nallocated %llu\n", recalled, (unsigned long long)allocated);
   printf("wrong %ld\nmost %llu\nleft %llu\nrefused %llu\n", wrong, (unsigned long long)use.device[0].most,
          (unsigned long long)use.device[0].charged, (unsigned long long)use.device[0].refused);
   return 0;

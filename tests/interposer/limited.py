@@ -32,9 +32,23 @@ class UseDevice(ctypes.Structure):
     _fields_ = [("charged", address_t), ("most", address_t), ("refused", address_t)]
 
 
+class UseError(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint32), ("reserved", ctypes.c_uint32), ("count", address_t)]
+
+
+class UseShard(ctypes.Structure):
+    _fields_ = [("launches", address_t), ("copied", address_t), ("allocated", address_t), ("reserved", address_t * 5)]
+
+
 class UsePage(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("abi", ctypes.c_uint32), ("devices", ctypes.c_uint32),
-                ("reserved", ctypes.c_uint32), ("device", UseDevice * 16)]
+                ("is_uncovered", ctypes.c_uint32), ("device", UseDevice * 16), ("error", UseError * 16),
+                ("other_errors", address_t), ("reserved", address_t * 5), ("shard", UseShard * 32)]
+
+    def counts(self):
+        """-> launches, bytes copied, bytes allocated, errors by code"""
+        sums = [sum(getattr(shard, name) for shard in self.shard) for name in ("launches", "copied", "allocated")]
+        return (*sums, {error.code: error.count for error in self.error if error.count})
 
 
 class Properties(ctypes.Structure):

@@ -14,6 +14,12 @@ int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   return device;
 }
 
+int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** words, void** more) {
+  (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream, (void)words, (void)more;
+  return function != NULL;
+}
+
 static uint64_t next;
 int cuMemAlloc_v2(uint64_t* out, size_t size) {
   *out = ((uint64_t)1 << 40) + (next++ & 255) * ((uint64_t)64 << 20);

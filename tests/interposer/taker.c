@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes and frees memory of the card in blocks of 2 MiB, as a line of stdin says, and prints a line for each: `take N`
  * and `free N` print the blocks that it holds then, `info` the free and the total bytes, `files` its descriptors,
- * and `fork` calls the driver in a child. `bare` executes the program again without the library, and
+ * and `fork` calls the driver in a child. `launch N` and `copy N` launch N kernels and copy N KiB, `fail N` makes N
+ * launches that fail. `bare` executes the program again without the library, and
  * `second` looks up a function of the driver that SECOND_DRIVER names. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -19,6 +20,12 @@ extern int cuCtxSetCurrent(void*);
 extern int cuMemAlloc_v2(uint64_t*, size_t);
 extern int cuMemFree_v2(uint64_t);
 extern int cuMemGetInfo_v2(size_t*, size_t*);
+extern int cuMemcpyHtoD_v2(uint64_t, const void*, size_t);
+extern int cuModuleLoadData(void**, const void*);
+extern int cuModuleGetFunction(void**, void*, const char*);
+extern int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                          void**);
+extern int cuCtxSynchronize(void);
 
 enum { MOST = 4096, BLOCK = 2 << 20 };
 static uint64_t held[MOST];
@@ -47,6 +54,32 @@ static int files(void) {
 static int second(void) {
   void* driver = dlopen(getenv("SECOND_DRIVER"), RTLD_NOW);
   return driver == NULL || dlsym(driver, "cuLaunchKernel") == NULL;
+}
+
+static int launch(void* function, int wanted) {
+  uint64_t nanoseconds = 0;
+  void* words[] = {&nanoseconds};
+  int result = 0;
+  while (wanted-- > 0 && result == 0) result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, words, NULL);
+  return result;
+}
+
+static int launch_busy(int wanted) {
+  static const char image[] =
+      ".version 6.0\n.target sm_50\n.address_size 64\n"
+      ".visible .entry sublet_busy(.param .u64 p_nanoseconds) { ret; }\n";
+  void *module = NULL, *function = NULL;
+  int result = cuModuleLoadData(&module, image);
+  if (result == 0) result = cuModuleGetFunction(&function, module, "sublet_busy");
+  if (result == 0) result = launch(function, wanted);
+  return result == 0 ? cuCtxSynchronize() : result;
+}
+
+static int copy(int wanted) {
+  static char from[1024];
+  int result = 0;
+  while (wanted-- > 0 && result == 0) result = cuMemcpyHtoD_v2(held[0], from, sizeof from);
+  return result;
 }
 
 static int in_child(void) {
@@ -103,6 +136,10 @@ int main(int words_count, char** words) {
     if (strcmp(word, "take") == 0) result = take(number);
     if (strcmp(word, "free") == 0) result = give(number);
     if (strcmp(word, "fork") == 0) result = in_child();
+    if (strcmp(word, "launch") == 0) result = launch_busy(number);
+    if (strcmp(word, "copy") == 0) result = copy(number);
+    if (strcmp(word, "fail") == 0)
+      for (result = 0; number > 0; --number) result = launch(NULL, 1);
     if (strcmp(word, "second") == 0) result = second();
     if (strcmp(word, "bare") == 0) {
       unsetenv("LD_PRELOAD");

@@ -298,6 +298,22 @@ def test_threads_lose_no_byte_while_the_pages_change(place):
     assert program.end() == 0
     assert said["wrong"] == "0" and said["left"] == str(CONTEXT) and int(said["most"]) <= LIMIT
     assert len(pages) > 5, "the pages have changed"
+    # All counts came along.
+    [last] = place.daemon.processes.values()
+    assert all(process.use.counts() == (0, 0, 0, {}) for process in pages)
+    assert last.use.counts() == (0, 0, int(said["allocated"]), {OUT_OF_MEMORY: int(said["refused"])})
+
+
+def test_a_process_counts_what_it_does(place):
+    program = place.begin()
+    [process] = place.daemon.processes.values()
+    assert process.use.counts() == (0, 0, 0, {})
+    assert program.ask("take 10") == [0, 10] and program.ask("launch 7") == [0, 10]
+    assert program.ask("copy 30") == [0, 10]
+    assert program.ask("fail 3") == [400, 10] and program.ask("take 1000")[0] == OUT_OF_MEMORY
+    blocks = (LIMIT - CONTEXT) // (2 * MIB)
+    assert process.use.counts() == (7, 30 << 10, blocks * 2 * MIB, {400: 3, OUT_OF_MEMORY: 1})
+    assert program.ask("launch 1") == [0, blocks] and process.use.counts()[0] == 8
 
 
 def test_forks_before_and_after_the_beginning(place):
