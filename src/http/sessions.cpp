@@ -46,9 +46,9 @@ json render_activity(const Session& session, const Sessions& sessions, bool up) 
           {"since", seen.state == sessions::Activity::State::idle ? time_or_null(seen.last) : json(nullptr)}};
 }
 
-// The idle rule in force.
-json render_idle(const core::Lease& lease, const engine::Engine& engine) {
-  const std::string field = engine.capabilities().lease_field("idle", lease);
+// A field of its lease that a capability has: the idle rule in force, or the interposer.
+json lease_field(std::string_view name, const core::Lease& lease, const engine::Engine& engine) {
+  const std::string field = engine.capabilities().lease_field(name, lease);
   return field.empty() ? json(nullptr) : json::parse(field, nullptr, false);
 }
 
@@ -143,7 +143,8 @@ json render_session(const Session& session, const Sessions& sessions, const engi
           {"expires_at", up && !lease->parking ? time_or_null(lease->expires_at) : json(nullptr)},
           {"last_activity", time_or_null(up ? sessions.activity(session).last : progress.last_activity)},
           {"activity", render_activity(session, sessions, up)},
-          {"idle", up ? render_idle(*lease, engine) : json(nullptr)},
+          {"idle", up ? lease_field("idle", *lease, engine) : json(nullptr)},
+          {"interposer", up ? lease_field("interposer", *lease, engine) : json(nullptr)},
           {"checkpoint", render_checkpoint(session, own)},
           {"kept_until", time_or_null(progress.kept_until)},
           {"end_reason", text_or_null(sessions::to_string(progress.end))},

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sublet run --interposer`: the processes of a lease share its size, and are refused beyond it at the allocation."""
+import json
 import os
 import socket
 import subprocess
@@ -135,7 +136,8 @@ def test_launches_copies_and_errors_of_a_lease_are_counted_and_kept_over_the_end
         return sum(float(line[-1]) for line in lines
                    if line[0].startswith(f"sublet_interposer_{name}{{") and labels in line[0])
 
-    before = [metric(name) for name in ("launches_total", "copied_bytes_total", "errors_total")]
+    names = ("launches_total", "copied_bytes_total", "errors_total")
+    before = [metric(name) for name in names]
     inside = Inside(card, folder).start(2)
     assert inside.ask("0 take 1") == [0, 1] and inside.ask("0 launch 5") == [0, 1]
     assert inside.ask("0 copy 3") == [0, 1] and inside.ask("0 kill") == [-9]
@@ -143,16 +145,30 @@ def test_launches_copies_and_errors_of_a_lease_are_counted_and_kept_over_the_end
     expected = {"launches": 11, "copied_bytes": 3 << 10, "allocated_bytes": BLOCK,
                 "errors": [{"code": 400, "count": 2}], "other_errors": 0}
     wait_until(lambda: counts() == expected, "a reading has come")
-    after = [metric(name) for name in ("launches_total", "copied_bytes_total", "errors_total")]
-    assert [now - then for now, then in zip(after, before)] == [11, 3 << 10, 2]
+    assert [metric(name) - then for name, then in zip(names, before)] == [11, 3 << 10, 2]
     assert metric("errors_total", 'code="400"') >= 2
-    assert "have launched 11 kernels and copied 3.0 KiB, with 2 errors (400)." in card.cli(
-        "why", inside.lease()["id"]).stdout
     id = inside.lease()["id"]
+    assert "launched 11 kernels and copied 3.0 KiB, with 2 errors (400)." in card.cli("why", id).stdout
     inside.ask("1 kill")
     inside.end()
     wait_until(lambda: card.get(f"/v1/leases/{id}").body["state"] == "ended", "the lease has ended")
     assert card.get(f"/v1/leases/{id}").body["interposer"]["counts"] == expected
+
+
+def test_a_session_shows_the_interposer_of_its_lease(card, folder):
+    Inside(card, folder).end()  # builds taker
+    os.mkfifo(folder / "never")
+    env = " ".join(f"{name}='{value}'" for name, value in preloaded(LIBRARY).items())
+    script = (f"(echo take 1; echo launch 4; exec cat {folder / 'never'}) | "
+              f"{env} SUBLET_CREDIT={card.dir / 'credit.sock'} {folder / 'taker'}")
+    card.cli("session", "open", "--tag", "counted", "--vram", "512MiB", "--", "sh", "-c", script, check=0)
+
+    def shown():
+        return json.loads(card.cli("session", "show", "counted", "--json", check=0).stdout)["interposer"]
+
+    wait_until(lambda: ((shown() or {}).get("counts") or {}).get("launches") == 4, "a reading has come")
+    assert shown()["processes"] == 1 and shown()["counts"]["allocated_bytes"] == BLOCK
+    card.cli("session", "close", "counted", "--no-park", check=0)
 
 
 @pytest.mark.parametrize("words", [["-DLINKED", DRIVER / "libnvidia-ml.so.1"], []], ids=["linked", "opened"])
