@@ -28,7 +28,7 @@ enum { ROUNDS = 3000, HELD = 24 };
 static const uint64_t mib = 1 << 20;
 static void* context;
 static pthread_barrier_t start;
-static long wrong;
+static long wrong, failed;
 static unsigned kinds = 2; /* of memory */
 static int working;        /* threads */
 /* Bytes that the driver has surely given: counted after it gave them, and no longer before they are freed. */
@@ -71,7 +71,7 @@ static void* work(void* data) {
       memory->size = size;
       __atomic_fetch_add(&given, size, __ATOMIC_SEQ_CST);
       __atomic_fetch_add(&allocated, size, __ATOMIC_RELAXED);
-    } else if (result != 2) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+    } else __atomic_fetch_add(result == 2 ? &failed : &wrong, 1, __ATOMIC_RELAXED);
   }
   for (int i = 0; i < HELD; ++i) drop(&held[i]);
   __atomic_fetch_sub(&working, 1, __ATOMIC_SEQ_CST);
@@ -123,7 +123,7 @@ int main(int count, char** words) {
   if (cuCtxSetCurrent(context) != 0 || cuCtxSynchronize() != 0 || cuMemGetInfo_v2(&free_bytes, &total) != 0) return 1;
   struct sublet_use_page use = {.size = sizeof use};
   if (sublet_cuda_use(&use) != 0) return 1;
-  printf("recalled %ld\nallocated %llu\n", recalled, (unsigned long long)allocated);
+  printf("recalled %ld\nallocated %llu\nfailed %ld\n", recalled, (unsigned long long)allocated, failed);
   printf("wrong %ld\nmost %llu\nleft %llu\nrefused %llu\n", wrong, (unsigned long long)use.device[0].most,
          (unsigned long long)use.device[0].charged, (unsigned long long)use.device[0].refused);
   return 0;

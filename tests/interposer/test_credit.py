@@ -301,7 +301,7 @@ def test_threads_lose_no_byte_while_the_pages_change(place):
     # All counts came along.
     [last] = place.daemon.processes.values()
     assert all(process.use.counts() == (0, 0, 0, {}) for process in pages)
-    assert last.use.counts() == (0, 0, int(said["allocated"]), {OUT_OF_MEMORY: int(said["refused"])})
+    assert last.use.counts() == (0, 0, int(said["allocated"]), {OUT_OF_MEMORY: int(said["failed"])})
 
 
 def test_a_process_counts_what_it_does(place):
