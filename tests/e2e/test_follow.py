@@ -168,8 +168,8 @@ def test_memory_on_a_device_that_was_not_leased_is_told_counted_and_charged(star
     daemon = start_daemon("2x4GiB", config=QUICK + '[enforcer]\ninterval = "1s"\n')
     stray(daemon)
     other = daemon.json("gpus")["devices"][1]
-    lease = lease_of(daemon, "stray")
-    assert lease["stray"][0]["device"] == other["uuid"] and lease["stray"][0]["bytes"] > GIB, lease
+    lease = wait_until(lambda: (its := lease_of(daemon, "stray"))["stray"][0]["bytes"] > GIB and its, "all is filled")
+    assert lease["stray"][0]["device"] == other["uuid"], lease
     for verb in (["ps"], ["why", "stray"]):
         said = " ".join(daemon.cli(*verb, check=0).stdout.split())
         assert "GiB on gpu1, which it has not leased" in said, said
