@@ -149,7 +149,9 @@ static void add_first_waiters(const Step& step, std::vector<QueueKey>& keys) {
 static void add_parked(const Step& step, std::vector<QueueKey>& keys) {
   const Queue& queue = step.state.queue;
   const auto add_on = [&](const std::string& uuid) {
-    for (const LeaseId id : step.state.devices.by_uuid.at(uuid).leases) {
+    const auto device = step.state.devices.by_uuid.find(uuid);
+    if (device == step.state.devices.by_uuid.end()) return;  // no reading had it since the start
+    for (const LeaseId id : device->second.leases) {
       const Lease& lease = *find(step.state, id);
       const QueueKey* key = lease.state == LeaseState::paused ? queue.key(id) : nullptr;
       if (key == nullptr) continue;
