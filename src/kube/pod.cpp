@@ -2,6 +2,7 @@
 #include "kube/pod.h"
 
 #include "base/text.h"
+#include "kube/quantity.h"
 
 #include <fmt/format.h>
 
@@ -53,6 +54,18 @@ std::optional<Duration> patience_of(const json& probe) {
   const std::int64_t period = std::clamp<std::int64_t>(number_in(probe, "periodSeconds", usual_period), 1, 86'400);
   const std::int64_t most = std::clamp<std::int64_t>(number_in(probe, "failureThreshold", usual_failures), 1, 86'400);
   return std::chrono::seconds(period * most);
+}
+
+std::map<std::string, std::int64_t> init_amounts_of(const json& spec) {
+  std::map<std::string, std::int64_t> most;
+  for (const json& container : list_at(spec, {"initContainers"}))
+    if (const json& limits = member_at(container, {"resources", "limits"}); limits.is_object())
+      for (const auto& [name, amount] : limits.items())
+        if (name.starts_with("sublet.dev/")) {
+          const auto count = parse_quantity(amount.is_string() ? amount.get<std::string>() : amount.dump());
+          if (count) most[name] = std::max(most[name], count->count);
+        }
+  return most;
 }
 
 }  // namespace
@@ -114,6 +127,7 @@ Result<Pod> parse_pod(const json& object) {
           pod.patience = std::min(*patience, pod.patience.value_or(*patience));
   // Its probe would end a paused container, and how long a pause lasts is not known before.
   if (pod.patience && !chosen) pod.pausable = "no";
+  pod.init_amounts = init_amounts_of(spec);
   const std::string phase = text_at(object, {"status", "phase"});
   pod.ended = phase == "Succeeded" || phase == "Failed";
   return pod;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -30,7 +31,9 @@ struct Pod {
   std::string tier;                  // wish of its annotation; "": none
   std::string pausable;              // of its annotation; without one "auto", or "no" if a probe would end it
   std::optional<Duration> patience;  // shortest time after which a probe ends a paused container
-  bool ended = false;                // Succeeded, Failed, or being deleted without containers
+  // Largest amount that one init container asks for, by resource. The kubelet does not list their units.
+  std::map<std::string, std::int64_t> init_amounts;
+  bool ended = false;  // Succeeded, Failed, or being deleted without containers
 };
 
 // BadRequest if an annotation has a value that does not exist.

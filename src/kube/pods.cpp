@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
+#include <utility>
 
 namespace sublet::kube {
 
@@ -25,6 +25,23 @@ Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
     for (const auto& container : pod.containers)
       if (std::ranges::any_of(container, [&wanted](const std::string& id) { return wanted.contains(id); }))
         return std::move(pod);
+  return with_init_units(units.size(), *pods);
+}
+
+// The kubelet lists no init containers. The pod is known if one pod alone can be meant.
+Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodUnits>& listed) const {
+  auto list = api_.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(settings_.node));
+  if (!list) return list.error();
+  std::vector<PodUnits> fitting;
+  for (const auto& object : list_at(*list, {"items"})) {
+    const auto pod = parse_pod(object);
+    if (!pod || text_at(object, {"status", "phase"}) != "Pending") continue;
+    const auto asked = pod->init_amounts.find(resource_name(settings_.rules.unit));
+    if (asked == pod->init_amounts.end() || std::cmp_less(asked->second, count)) continue;
+    if (std::ranges::none_of(listed, [&](const PodUnits& other) { return other.name == pod->name; }))
+      fitting.push_back({pod->name, {}});
+  }
+  if (fitting.size() == 1) return std::move(fitting.front());
   return not_found("the kubelet lists no pod with these units yet", "the kubelet asks again");
 }
 
@@ -59,19 +76,13 @@ Result<std::string> Pods::group(const Pod& pod) const {
   return find_group(*hierarchies, settings_.cgroup_root, pod.group_uid);
 }
 
-Result<Need> Pods::need(const Pod& pod, const PodUnits& units) const {
-  // A container sees the card that most of its units are on; units elsewhere are only counted.
-  std::map<std::string, std::int64_t> on;
-  for (const auto& container : units.containers) on[main_card(container)] += std::ssize(container);
-  on.erase("");
-  if (on.empty()) return bad_request(fmt::format("pod {} has no units", to_text(pod.name)));
+Result<Need> Pods::need(const Pod& pod, const PodUnits& units, const std::vector<std::string>& starting) const {
+  const auto init = pod.init_amounts.find(resource_name(settings_.rules.unit));
+  auto found = need_of_units(units.containers, starting, init == pod.init_amounts.end() ? 0 : init->second);
+  if (found.cards.empty()) return bad_request(fmt::format("pod {} has no units", to_text(pod.name)));
   Need need;
-  std::int64_t most = 0;
-  for (const auto& [card, count] : on) {
-    need.cards.push_back(card);
-    most = std::max(most, count);
-  }
-  need.vram = most * settings_.rules.unit;
+  need.cards = std::move(found.cards);
+  need.vram = found.count * settings_.rules.unit;
   auto group = this->group(pod);
   if (!group) return group.error();
   need.group = std::move(*group);

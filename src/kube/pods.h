@@ -41,12 +41,15 @@ class Pods {
   // The directory of its control group.
   Result<std::string> group(const Pod& pod) const;
 
-  // The request of the pod by its units: its containers have one lease. BadRequest if there are no units.
-  Result<Need> need(const Pod& pod, const PodUnits& units) const;
+  // The request of the pod by its units: its containers have one lease. `starting`: units of the container that starts.
+  // BadRequest if there are no units.
+  Result<Need> need(const Pod& pod, const PodUnits& units, const std::vector<std::string>& starting) const;
 
  private:
   const Settings& settings_;
   const ApiServer& api_;
+
+  Result<PodUnits> with_init_units(std::size_t count, const std::vector<PodUnits>& listed) const;
 };
 
 }  // namespace sublet::kube

@@ -77,6 +77,22 @@ std::string main_card(const std::vector<std::string>& ids) {
   return card;
 }
 
+UnitNeed need_of_units(const std::vector<std::vector<std::string>>& containers,
+                       const std::vector<std::string>& starting, std::int64_t init) {
+  std::map<std::string, std::int64_t> on;
+  for (const auto& container : containers) on[main_card(container)] += std::ssize(container);
+  // Init containers have ended before the others start, and the others get their units.
+  std::int64_t& here = on[main_card(starting)];
+  here = std::max({here, std::ssize(starting), init});
+  on.erase("");
+  UnitNeed need;
+  for (const auto& [card, count] : on) {
+    need.cards.push_back(card);
+    need.count = std::max(need.count, count);
+  }
+  return need;
+}
+
 std::vector<std::string> choose_units(const std::vector<Card>& cards, const UnitRules& rules,
                                       const std::vector<std::string>& available, const std::vector<std::string>& needed,
                                       std::int64_t count) {

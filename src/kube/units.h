@@ -48,6 +48,16 @@ std::map<std::string, std::int64_t> count_by_card(const std::vector<std::string>
 // The card of most of the units; "" without units.
 std::string main_card(const std::vector<std::string>& ids);
 
+// The units of a lease for the containers of a pod: its cards, and the largest number on one of them. A container sees
+// the card that most of its units are on. `starting`: ids of the container that starts, which is not among the
+// containers if it is an init container. `init`: largest number of units of an init container.
+struct UnitNeed {
+  std::vector<std::string> cards;
+  std::int64_t count = 0;
+};
+UnitNeed need_of_units(const std::vector<std::vector<std::string>>& containers,
+                       const std::vector<std::string>& starting, std::int64_t init);
+
 // Chooses `count` of the available units, all on one card if any has enough. A card whose memory is not given away yet
 // comes first, and of these the fullest; then the card that is over-committed least. Units of `needed` are always
 // chosen.

@@ -69,5 +69,16 @@ TEST(Units, AreChosenWhereNobodyHasToBePaused) {
   EXPECT_EQ(choose(2, 4, 4), (Counts{{"B", 4}}));
 }
 
+TEST(Units, OfInitContainersAreThoseOfTheOthersLater) {
+  const auto init = ids("A", 6), app = ids("A", 2);
+  EXPECT_EQ(need_of_units({app}, app, 0).count, 2);
+  EXPECT_EQ(need_of_units({app}, init, 0).count, 6) << "an init container that starts";
+  EXPECT_EQ(need_of_units({app}, app, 6).count, 6) << "by the object of the pod";
+  EXPECT_EQ(need_of_units({}, init, 6).cards, std::vector<std::string>{"A"}) << "only an init container has units";
+  EXPECT_EQ(need_of_units({app, ids("B", 5)}, app, 0).cards, (std::vector<std::string>{"A", "B"}));
+  EXPECT_EQ(need_of_units({app, ids("A", 5)}, app, 3).count, 7);
+  EXPECT_TRUE(need_of_units({}, {}, 0).cards.empty());
+}
+
 }  // namespace
 }  // namespace sublet::kube

@@ -25,6 +25,20 @@ def test_a_pod_gets_a_lease_of_its_units(node):
     wait_until(lambda: not node.daemon.leases(), "the lease ends with the pod")
 
 
+def test_an_init_container_gets_the_lease_of_the_pod(node):
+    asked = {"name": "fetch", "resources": {"limits": {"sublet.dev/vram-512mi": "3"}}}
+    pod, other = (Pod(name, 3, init=[0], initContainers=[asked]) for name in ("train", "chat"))
+    pod.phase = other.phase = "Pending"
+    node.kubelet.admit(pod)
+    node.kubelet.make_sandbox(pod)
+    node.kubelet.add(other)
+    with pytest.raises(grpc.RpcError, match="lists no pod"):  # two pods can be meant
+        node.kubelet.start_container(pod)
+    other.phase = "Running"
+    node.kubelet.start_container(pod)
+    assert node.lease(pod)["vram_bytes"] == 3 * 512 * MIB
+
+
 def test_units_follow_the_factor_and_the_cards(start_node):
     node = start_node("2x4GiB", "--overcommit", "2")
     cards = node.daemon.get("/v1/devices")["devices"]

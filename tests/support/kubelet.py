@@ -60,17 +60,19 @@ class Pod:
         self.name, self.space, self.uid = name, space, str(uuid.uuid4())
         self.units = list(units) if isinstance(units, (list, tuple)) else [units]  # for each container
         self.annotations = spec.pop("annotations", {})
+        self.init = spec.pop("init", ())  # numbers of the containers that the kubelet does not list
         containers = [{"name": f"c{number}"} for number in range(max(len(self.units), 1))]
         self.spec = {"nodeName": "n1", "containers": containers, **spec}
         self.ids = []       # of each container
         self.handouts = []  # the kubelet's answers of Allocate
         self.conditions, self.group, self.programs = [], None, []
+        self.phase = "Running"
 
     def json(self):
         return {"kind": "Pod", "apiVersion": "v1", "spec": self.spec,
                 "metadata": {"name": self.name, "namespace": self.space, "uid": self.uid,
                              "annotations": self.annotations},
-                "status": {"phase": "Running", "conditions": self.conditions}}
+                "status": {"phase": self.phase, "conditions": self.conditions}}
 
 
 class ApiServer:
@@ -244,6 +246,8 @@ class Kubelet:
         for pod in list(self.pods):
             listed = answer.pod_resources.add(name=pod.name, namespace=pod.space)
             for number, ids in enumerate(pod.ids):
+                if number in pod.init:
+                    continue
                 listed.containers.add(name=f"c{number}").devices.add(resource_name=self.resource, device_ids=ids)
         return answer
 
