@@ -87,6 +87,9 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     if (!need) return need.error();
     if (auto kept = keep_record(settings.state_dir, *pod, directory_of_claim(settings.state_dir, name.uid)); !kept)
       return kept.error();
+    // Before the lease, which would hold its memory while its files cannot be written.
+    auto devices = hand_out(*claim, *size, known);
+    if (!devices) return devices.error();
     auto held = daemon.take(*pod, *need, deadline);
     if (!held) return held.error();
     if (auto kept = remember(settings.state_dir, {name, pod->group_uid}); !kept) return kept.error();
@@ -94,7 +97,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     if (!held->has_memory())
       return Error{Code::Memory, fmt::format("{}; the pod starts once the lease has its memory", held->summary), {}};
     log::info("claim {}/{} of pod {}: {}", name.space, name.name, to_text(pod->name), held->summary);
-    return hand_out(*claim, *size, known);
+    return devices;
   }
 
   Result<Claim> read(const ClaimName& name) {

@@ -183,7 +183,11 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     }
     const std::string place = directory_of_units(settings.state_dir, ids);
     if (auto made = make_directory(place); !made) return to_grpc(made.error());
-    if (auto told = write_state(place, *held); !told) return to_grpc(told.error());
+    // A full disk does not keep a container of a running pod from its restart.
+    if (auto told = write_state(place, *held); !told) {
+      if (::access(fmt::format("{}/{}", place, state_file_name).c_str(), F_OK) != 0) return to_grpc(told.error());
+      log::warn("{}", told.error().detail);
+    }
     if (held->has_memory()) return grpc::Status::OK;
     return {grpc::StatusCode::UNAVAILABLE,
             fmt::format("{}; the container starts once the lease has its memory", held->summary)};

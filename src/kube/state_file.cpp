@@ -36,9 +36,10 @@ Status write_file(const std::string& path, const std::string& text) {
   std::ofstream file(fresh, std::ios::trunc);
   file << text;
   file.close();
-  if (!file || std::rename(fresh.c_str(), path.c_str()) != 0)
-    return from_errno(fmt::format("'{}' cannot be written", path), errno);
-  return {};
+  if (file && std::rename(fresh.c_str(), path.c_str()) == 0) return {};
+  const int why = errno;
+  (void)std::remove(fresh.c_str());
+  return from_errno(fmt::format("'{}' cannot be written", path), why);
 }
 
 nlohmann::json read_json_file(const std::string& path) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults of a node: agent, daemon and kubelet end and come back, in any order."""
+import os
 import signal
 import subprocess
 
@@ -100,6 +101,16 @@ def test_an_agent_that_cannot_open_its_lock_says_so_and_ends(start_node):
     (node.state_dir / "lock").mkdir(parents=True)
     done = subprocess.run(list(map(str, node.command())), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "kube/lock: Is a directory" in done.stderr, done
+
+
+def test_a_container_restarts_while_the_state_cannot_be_written(running):
+    node, pod, _ = running
+    lease = node.lease(pod)
+    directory = next(mount.host_path for mount in pod.handouts[0].mounts if mount.container_path == "/run/sublet/lease")
+    os.mkdir(os.path.join(directory, "state.new"))  # as a full disk: root writes everywhere else
+    node.kubelet.start_container(pod)
+    assert node.lease(pod)["id"] == lease["id"]
+    wait_until(lambda: "state' cannot be written" in node.text(), "the agent says so")
 
 
 def test_a_pod_that_is_deleted_while_it_is_paused(start_node):
