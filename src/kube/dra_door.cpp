@@ -160,15 +160,20 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     return grpc::Status::OK;
   }
 
-  // Without an answer of the daemon this is a success, too: the deletion of a pod does not hang, and the lease ends
-  // with the pod's control group.
+  // The daemon is away, or has not seen the end of a paused pod yet.
+  static bool ends_with_its_pod(const Error& refusal) {
+    return refusal.code == Code::Unavailable || refusal.code == Code::PauseUnsafe;
+  }
+
+  // Without a release this is a success, too: the deletion of a pod does not hang, and the lease ends with the pod's
+  // control group.
   Status unprepare(const std::string& uid) {
     const auto prepared = recall(settings.state_dir, uid);
     if (prepared) {
       const auto leases = daemon.of_pods();
       if (leases) {
         if (const auto found = leases->find(prepared->pod_group_uid); found != leases->end())
-          if (auto released = daemon.release(found->second.id); !released && released.error().code != Code::Unavailable)
+          if (auto released = daemon.release(found->second.id); !released && !ends_with_its_pod(released.error()))
             return released;
       }
     }

@@ -165,6 +165,28 @@ def test_a_claim_whose_offer_lapsed_gets_another_lease(node):
     wait_until(lambda: not claim.cdi.exists(), "the files of a claim that is gone are removed")
 
 
+def test_a_claim_whose_file_cannot_be_written_takes_no_lease(node):
+    claim = claimed(node, "train", "1Gi")
+    claim.cdi.mkdir(parents=True)
+    assert "cannot be written" in claim.refusal()
+    assert not node.daemon.leases() and list(claim.cdi.parent.iterdir()) == [claim.cdi]
+    claim.cdi.rmdir()
+    claim.prepare()
+
+
+def test_a_claim_of_a_killed_pod_is_released_while_its_lease_is_paused(node):
+    claim = claimed(node, "train", "1Gi")
+    claim.prepare()
+    begin_sandbox(claim)
+    claim.execute(*load(0.5))
+    wait_until(lambda: node.lease(claim.pod)["used_bytes"] > GIB / 2, "the pod uses its memory")
+    node.daemon.cli("pause", node.lease(claim.pod)["id"], check=0)
+    wait_until(lambda: node.lease(claim.pod)["state"] == "paused", "the pod is paused")
+    claim.unprepare()  # refused by the daemon, which has not seen the end of the pod yet
+    node.kubelet.remove(claim.pod)
+    wait_until(lambda: not node.daemon.leases(), "the lease ends with the pod")
+
+
 def test_unprepare_does_not_hang_without_a_daemon(node):
     claim = claimed(node, "train", "1Gi")
     claim.prepare()
