@@ -107,7 +107,7 @@ def test_a_container_restarts_while_the_state_cannot_be_written(running):
     node, pod, _ = running
     lease = node.lease(pod)
     directory = next(mount.host_path for mount in pod.handouts[0].mounts if mount.container_path == "/run/sublet/lease")
-    os.mkdir(os.path.join(directory, "state.new"))  # as a full disk: root writes everywhere else
+    os.makedirs(os.path.join(directory, "state.new", "x"))  # in the way, as a full disk is
     node.kubelet.start_container(pod)
     assert node.lease(pod)["id"] == lease["id"]
     wait_until(lambda: "state' cannot be written" in node.text(), "the agent says so")
