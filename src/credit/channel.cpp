@@ -62,7 +62,7 @@ Result<Fd> listen(const std::string& path) {
 
 Result<Fd> accept(int listener) {
   Fd connection(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection) return from_errno("accept", errno);
+  if (!connection && errno != EAGAIN && errno != ECONNABORTED) return from_errno("accept", errno);
   return connection;
 }
 

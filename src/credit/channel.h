@@ -26,7 +26,7 @@ struct Question {
 // left there is replaced.
 Result<Fd> listen(const std::string& path);
 
-// Accepts a connection. Unavailable: there is none now.
+// Accepts a connection; an empty descriptor if nobody waits.
 Result<Fd> accept(int listener);
 
 // Receives the question of a connection. Unavailable: it has not come yet. Denied: another process than the one that

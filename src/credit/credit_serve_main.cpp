@@ -60,7 +60,7 @@ int main(int count, char** words) {
     std::array<pollfd, 2> ready{{{listener->get(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}}};
     if (::poll(ready.data(), ready.size(), -1) < 0 || ready[1].revents != 0) return 0;
     const auto connection = credit::accept(listener->get());
-    if (!connection) continue;
+    if (!connection || !*connection) continue;
     // One question at a time, from programs of the test that send it at once.
     pollfd asked{connection->get(), POLLIN, 0};
     if (::poll(&asked, 1, -1) < 0) return 1;

@@ -6,7 +6,6 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,12 +30,6 @@ std::optional<std::uint32_t> uid_of(int connection) {
   socklen_t size = sizeof peer;
   if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
   return peer.uid;
-}
-
-// Whether a connection waits for accept().
-bool is_ready(int listener) {
-  pollfd look{listener, POLLIN, 0};
-  return ::poll(&look, 1, 0) > 0;
 }
 
 }  // namespace
@@ -80,11 +73,11 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
   void accept_all() {
     for (;;) {
       auto connection = credit::accept(listener_.native_handle());
+      if (connection && !*connection) return wait();
       if (connection) {
         welcome(std::move(*connection));
         continue;
       }
-      if (!is_ready(listener_.native_handle())) return wait();
       log::warn("cannot accept a question of the interposer: {}", connection.error().detail);
       retry_.expires_after(next_try);
       retry_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
