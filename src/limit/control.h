@@ -6,6 +6,7 @@
 #include "base/units.h"
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace sublet::limit {
@@ -30,7 +31,7 @@ struct Seen {
   std::optional<Bytes> context{};  // charged for its context; unset: not known
   bool is_uncovered = false;       // the library says that calls may pass its hooks
   bool is_others = false;          // its user is not that of the lease
-  std::string_view name{};         // the kernel's short name of its program
+  std::string name{};              // the kernel's short name of its program; read only where it has no limit
 };
 
 // A process without a limit may hold so much, as a tool that only looks does.
@@ -40,7 +41,7 @@ inline constexpr Bytes driver_slack = 256 * MiB;
 // A context of unknown size.
 inline constexpr Bytes context_slack = 1 * GiB;
 
-constexpr std::optional<Escape> judge(const Seen& seen) {
+inline std::optional<Escape> judge(const Seen& seen) {
   if (!seen.credit) {
     if (seen.used <= unlimited_slack) return std::nullopt;
     if (seen.name.starts_with("nvidia-cuda-mps")) return Escape::mps;

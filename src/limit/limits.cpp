@@ -17,9 +17,9 @@ constexpr Duration most_wait = std::chrono::seconds(3);
 // Beyond these, a process is not limited, and a question is refused.
 constexpr std::size_t most_members = 1024, most_processes = 8192, most_questions = 2048;
 
-void answer(const Asked& asked, sublet_credit_result result, const credit::Pages* pages = nullptr) {
-  // A caller that has left gets no answer.
-  (void)credit::answer(asked.connection.get(), result, pages);
+// A caller that has left gets no answer.
+void answer(const Asked& asked, sublet_credit_result result) {
+  (void)credit::answer(asked.connection.get(), result, nullptr);
 }
 
 bool is_limited(const core::Lease* lease) { return lease != nullptr && lease->reserves() && !lease->devices.empty(); }
@@ -178,7 +178,9 @@ void Limits::begin(Asked& asked) {
     return answer(asked, SUBLET_CREDIT_UNKNOWN);
   }
   limit->desk.tell_others();
-  answer(asked, SUBLET_CREDIT_GRANTED, *pages);
+  const Status told = credit::answer(asked.connection.get(), SUBLET_CREDIT_GRANTED, *pages);
+  // It has left, and goes on without a limit.
+  if (!told && is_new) return limit->desk.end(sender.process), limit->desk.forget(sender.process);
   limit->desk.close_files(sender.process);
   limit->members.insert(sender.process);
   Process& process = processes_[sender.process];

@@ -70,10 +70,11 @@ bool Limits::is_others(const core::Lease& lease, ProcessRef process) const {
 std::optional<Seen> Limits::seen_of(const core::Lease& lease, const std::string& uuid,
                                     const core::ProcessUse& use) const {
   if (!use.used || use.graphics_only) return std::nullopt;
-  Seen seen{.used = *use.used, .credit = {}, .context = {}, .name = use.name};
+  Seen seen{.used = *use.used};
   const auto process = processes_.find(use.process);
   if (process == processes_.end()) {
     seen.is_others = is_others(lease, use.process);
+    seen.name = engine_.programs().name(use.process);
     return seen;
   }
   const LeaseLimit& limit = limits_.at(process->second.lease);
@@ -95,8 +96,8 @@ void Limits::look_at(const core::Lease& lease, const core::Device& device, const
     const Place place{lease.id, device.reading.uuid, use.process};
     const auto last = before.find(place);
     const bool is_certain = last != before.end() && last->second.why == *why;
-    escaped_[place] = {*why, use.name, seen->used, is_certain};
-    if (is_certain && !seen->credit) outside += seen->used;
+    escaped_[place] = {*why, engine_.programs().name(use.process), seen->used, is_certain};
+    if (is_certain) outside += std::max(seen->used - seen->credit.value_or(Bytes{}), Bytes{});
   }
   const auto limit = limits_.find(lease.id);
   if (limit == limits_.end()) return;

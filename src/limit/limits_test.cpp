@@ -216,6 +216,16 @@ TEST_F(LimitsTest, AProcessWithoutALeaseGetsNothing) {
   EXPECT_EQ(ask(SUBLET_CREDIT_MORE, MiB).result, SUBLET_CREDIT_UNKNOWN);
 }
 
+TEST_F(LimitsTest, AProcessThatLeavesBeforeItGetsItsPagesHasNoLimit) {
+  const LeaseId id = lease(1 * GiB);
+  send(SUBLET_CREDIT_BEGIN).reset();
+  settle();
+  EXPECT_EQ(limits_->lease_field("interposer", *core::find(engine_->state(), id)), "");
+  EXPECT_EQ(ask(SUBLET_CREDIT_MORE, MiB).result, SUBLET_CREDIT_UNKNOWN);
+  begin();
+  EXPECT_EQ(ask(SUBLET_CREDIT_MORE, MiB).result, SUBLET_CREDIT_GRANTED);
+}
+
 TEST_F(LimitsTest, CreditIsStoredBeforeTheProcessGetsIt) {
   lease(1 * GiB);
   const Answered pages = begin();

@@ -292,7 +292,7 @@ def test_a_process_without_the_library_is_told_and_takes_from_the_lease(card, fo
     inside.pids.append(bare)
     assert inside.ask("1 take 100") == [0, 100]
     wait_until(lambda: uncontrolled(inside) == [("never_asked", bare)], "it is seen by two readings")
-    assert warned(card, bare) and "never_asked" in card.cli("why", inside.lease()["id"]).stdout
+    assert "(taker)" in warned(card, bare)[0] and "never_asked" in card.cli("why", inside.lease()["id"]).stdout
     result, blocks = inside.ask("0 take 1000")
     assert result == OOM and blocks == 254 - 100 - CONTEXT // BLOCK and inside.used() == LIMIT
     wait_until(lambda: inside.ask("0 info")[1] == 0, "the lease is full")
@@ -303,11 +303,18 @@ def test_a_process_without_the_library_is_told_and_takes_from_the_lease(card, fo
 
 
 def test_a_process_that_asked_for_its_limit_and_passes_it_is_told(card, folder):
-    inside = Inside(card, folder).start()
+    inside = Inside(card, folder).start(2)
     assert inside.ask("0 take 10") == [0, 10]
     assert inside.ask("0 bare")[0] == 0 and inside.ask("0 take 254") == [0, 254]
     wait_until(lambda: uncontrolled(inside) == [("beyond_credit", inside.pids[0])], "the card shows it")
     assert warned(card, inside.pids[0])
+
+    def device():
+        return inside.lease()["interposer"]["devices"][0]
+
+    # Reading by reading, the excess is taken from unused credit.
+    wait_until(lambda: device()["credit_bytes"] == device()["charged_bytes"], "no unused credit is left")
+    assert inside.ask("1 take 1000") == [OOM, 0]
     inside.end()
 
 
