@@ -142,6 +142,22 @@ static uint32_t ask(const struct sockaddr_un* place, const struct sublet_credit_
   return answer.result;
 }
 
+/* The same. A daemon that starts again is back within some seconds. A daemon that did not come back is not waited for
+ * again. */
+static uint32_t ask_patiently(const struct sublet_credit_question* question, struct files* files) {
+  enum { TRIES_IN_A_SECOND = 20 };
+  static uint32_t is_gone;
+  const struct timespec pause = {0, 1000000000 / TRIES_IN_A_SECOND};
+  uint32_t result = NO_DAEMON;
+  for (int tries = 0; tries < SECONDS_TO_WAIT * TRIES_IN_A_SECOND; ++tries) {
+    result = ask(&daemon_place, question, files);
+    if (result != NO_DAEMON || __atomic_load_n(&is_gone, __ATOMIC_RELAXED)) break;
+    sublet_kernel(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+  }
+  __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);
+  return result;
+}
+
 /* --- the beginning */
 
 /* A file of at least this size that cannot become smaller; without that, reading it may end the program. */
@@ -155,12 +171,11 @@ static void* map_page(int file, long size, int protection) {
 }
 
 /* Asks for pages and gives them to `take`. 0: there are none. */
-static int ask_for_pages(const struct sockaddr_un* place,
-                         int (*take)(const struct sublet_limit_page*, struct sublet_use_page*)) {
+static int ask_for_pages(int (*take)(const struct sublet_limit_page*, struct sublet_use_page*)) {
   struct files files = {0, {-1, -1}};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_BEGIN, 0, 0};
   int taken = 0;
-  if (ask(place, &question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
+  if (ask_patiently(&question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
     struct sublet_limit_page* limit = map_page(files.file[0], sizeof *limit, PROT_READ);
     struct sublet_use_page* use = map_page(files.file[1], sizeof *use, PROT_READ | PROT_WRITE);
     taken = limit != NULL && use != NULL && take(limit, use);
@@ -173,7 +188,7 @@ static int ask_for_pages(const struct sockaddr_un* place,
 
 static void begin(void) {
   if (!find_daemon(&daemon_place)) return;
-  if (!ask_for_pages(&daemon_place, sublet_adopt)) daemon_place.sun_path[0] = '\0';
+  if (!ask_for_pages(sublet_adopt)) daemon_place.sun_path[0] = '\0';
 }
 
 /* No thread goes on before the process has its limits. A child that was forked meanwhile begins for itself. */
@@ -197,22 +212,12 @@ void sublet_begin_limit(void) {
   __atomic_store_n(&beginning, BEGUN, __ATOMIC_RELEASE);
 }
 
-/* A daemon that starts again is back within some seconds. A daemon that did not come back is not waited for again. */
 static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
-  enum { TRIES_IN_A_SECOND = 20 };
-  static uint32_t is_gone;
-  const struct timespec pause = {0, 1000000000 / TRIES_IN_A_SECOND};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE, account,
                                                   needed};
-  uint32_t result = NO_DAEMON;
-  for (int tries = 0; tries < SECONDS_TO_WAIT * TRIES_IN_A_SECOND; ++tries) {
-    struct files files = {0, {-1, -1}};
-    result = ask(&daemon_place, &question, &files);
-    close_files(&files);
-    if (result != NO_DAEMON || __atomic_load_n(&is_gone, __ATOMIC_RELAXED)) break;
-    sublet_kernel(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
-  }
-  __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);
+  struct files files = {0, {-1, -1}};
+  const uint32_t result = ask_patiently(&question, &files);
+  close_files(&files);
   return result;
 }
 
@@ -226,7 +231,7 @@ static void begin_again(uint32_t before) {
     no = 0;
   }
   if (__atomic_load_n(&times_begun, __ATOMIC_ACQUIRE) == before) {
-    ask_for_pages(&daemon_place, sublet_move);
+    ask_for_pages(sublet_move);
     __atomic_fetch_add(&times_begun, 1, __ATOMIC_RELEASE);
   }
   __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE);

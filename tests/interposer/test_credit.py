@@ -167,7 +167,7 @@ def test_a_larger_lease_gives_more(place):
 def test_a_process_without_a_daemon_has_no_limit(place):
     for variables in ({"SUBLET_CREDIT": place.folder / "nothing"}, {"SUBLET_CREDIT": "relative"},
                       {"SUBLET_CREDIT": ""}, {"SUBLET_CREDIT": "/" + "x" * 4000},
-                      {"SUBLET_CREDI": "/nothing", "SUBLET_CREDIT": place.folder}):
+                      {"SUBLET_CREDI": "/nothing", "SUBLET_CREDIT": "."}):
         assert place.begin(**variables).ask("take 300") == [0, 300]
         place.programs.pop().end()
     assert place.daemon.questions == []
@@ -175,6 +175,13 @@ def test_a_process_without_a_daemon_has_no_limit(place):
 
 def test_a_program_that_sets_its_title_has_its_limit(place):
     assert place.begin("titled").ask("take 300") == [OUT_OF_MEMORY, 254]
+
+
+def test_a_program_that_starts_while_the_daemon_starts_again_has_its_limit(place):
+    place.daemon.stop()
+    program = place.start()
+    place.daemon.listen()
+    assert program.read() == place.begun and program.ask("take 300") == [OUT_OF_MEMORY, 254]
 
 
 def test_a_process_that_the_daemon_does_not_know_has_no_limit(place):
