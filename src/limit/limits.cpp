@@ -215,23 +215,26 @@ void Limits::on_question(Asked asked) {
 void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!finish_round(limit) || limit.waiting.empty()) return;
   see_ends(limit, now);
-  const bool may_store = static_cast<bool>(engine_.commits().may_decide());
+  // A process that begins in a paused lease waits for its memory, as a queued program does.
+  const core::Lease* lease = core::find(engine_.state(), limit.lease);
+  const bool is_paused = lease != nullptr && lease->state == core::LeaseState::paused;
+  const bool may_store = !is_paused && engine_.commits().may_decide();
   std::vector<Waiting> rest;
   const auto changed = store_changes(limit, [&] {
     for (Waiting& waiting : std::exchange(limit.waiting, {})) {
       const credit::Question& question = waiting.asked.question;
       const bool may = may_store && limit.desk.ask(question.sender.process, question.device, question.needed);
-      if (may) limit.granted.push_back(std::move(waiting.asked));
+      if (may) limit.granted.push_back(std::move(waiting));
       else rest.push_back(std::move(waiting));
     }
   });
   if (!limit.granted.empty()) limit.being_stored = changed;
-  const bool may_wait = may_store && !rest.empty() && waits_for_card(limit);
+  const bool waits = may_store && !rest.empty() && waits_for_card(limit);
   for (Waiting& waiting : rest) {
-    if (may_wait && now < waiting.until) limit.waiting.push_back(std::move(waiting));
+    if ((waits || is_paused) && now < waiting.until) limit.waiting.push_back(std::move(waiting));
     else answer(waiting.asked, SUBLET_CREDIT_REFUSED);
   }
-  if (!limit.waiting.empty()) engine_.observer().take_snapshot();
+  if (waits && !limit.waiting.empty()) engine_.observer().take_snapshot();
   if (limit.being_stored.empty()) finish_round(limit);
 }
 
@@ -240,17 +243,30 @@ bool Limits::finish_round(LeaseLimit& limit) {
   for (const ProcessRef process : limit.being_stored)
     if (!rows_.is_durable(process)) return false;
   for (const ProcessRef process : std::exchange(limit.being_stored, {})) limit.desk.publish(process);
-  for (const Asked& asked : std::exchange(limit.granted, {})) {
-    limit.desk.publish(asked.question.sender.process);
-    answer(asked, SUBLET_CREDIT_GRANTED);
+  for (const Waiting& waiting : std::exchange(limit.granted, {})) {
+    limit.desk.publish(waiting.asked.question.sender.process);
+    answer(waiting.asked, SUBLET_CREDIT_GRANTED);
   }
   return true;
 }
 
 void Limits::refuse_all(LeaseLimit& limit) {
   for (const Waiting& waiting : std::exchange(limit.waiting, {})) answer(waiting.asked, SUBLET_CREDIT_REFUSED);
-  for (const Asked& asked : std::exchange(limit.granted, {})) answer(asked, SUBLET_CREDIT_REFUSED);
+  for (const Waiting& waiting : std::exchange(limit.granted, {})) answer(waiting.asked, SUBLET_CREDIT_REFUSED);
   limit.being_stored.clear();
+}
+
+// Credit that is stored later is the process's own then.
+Time Limits::refuse_late(Time now) {
+  Time next = Time::never();
+  for (auto& [id, limit] : limits_)
+    for (auto* questions : {&limit.waiting, &limit.granted})
+      std::erase_if(*questions, [&](const Waiting& waiting) {
+        if (now < waiting.until) return next = std::min(next, waiting.until), false;
+        answer(waiting.asked, SUBLET_CREDIT_REFUSED);
+        return true;
+      });
+  return next;
 }
 
 // Whether an ended process of the lease has credit that the next reading may give back.
@@ -369,12 +385,8 @@ void Limits::measured(Time now) {
 Time Limits::due(Time now) {
   (void)rows_.due(now), (void)context_rows_.due(now);
   for (const ProcessRef process : std::exchange(stale_, {})) rows_.store(process);
-  Time next = Time::never();
-  for (auto& [id, limit] : limits_) {
-    answer_waiting(limit, now);
-    for (const Waiting& waiting : limit.waiting) next = std::min(next, waiting.until);
-  }
-  return next;
+  for (auto& [id, limit] : limits_) answer_waiting(limit, now);
+  return refuse_late(now);
 }
 
 }  // namespace sublet::limit

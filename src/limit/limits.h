@@ -42,6 +42,7 @@ class Limits final : public engine::Capability {
   void happened(const core::Plan& plan, Time now) override;
   void measured(Time now) override;
   Time due(Time now) override;
+  Time due_without_store(Time now) override { return refuse_late(now); }
   std::vector<engine::Warning> warnings(Time now) const override;
   // "interposer": the limits in force and the processes that pass them; none without such processes.
   std::string lease_field(std::string_view name, const core::Lease& lease) const override;
@@ -77,7 +78,7 @@ class Limits final : public engine::Capability {
     std::vector<std::string> devices;   // uuids, in the order of the desk
     std::set<ProcessRef> members{};
     std::vector<Waiting> waiting{};       // questions
-    std::vector<Asked> granted{};         // questions whose credit is being stored
+    std::vector<Waiting> granted{};       // questions whose credit is being stored
     std::set<ProcessRef> being_stored{};  // processes whose credit was changed for these
   };
   struct Process {
@@ -103,6 +104,7 @@ class Limits final : public engine::Capability {
   bool finish_round(LeaseLimit& limit);
   bool waits_for_card(const LeaseLimit& limit) const;
   void refuse_all(LeaseLimit& limit);
+  Time refuse_late(Time now);  // -> when the next question is late
   void see_ends(LeaseLimit& limit, Time now);
   void forget_ended(LeaseLimit& limit);
   bool is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) const;

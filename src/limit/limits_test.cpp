@@ -242,6 +242,22 @@ TEST_F(LimitsTest, CreditIsStoredBeforeTheProcessGetsIt) {
   EXPECT_EQ(ask(SUBLET_CREDIT_MORE, 2 * GiB).result, SUBLET_CREDIT_REFUSED);
 }
 
+TEST_F(LimitsTest, ASlowStoreHoldsUpNoAnswer) {
+  lease(1 * GiB);
+  const Answered pages = begin();
+  const Fd first = send(SUBLET_CREDIT_MORE, 10 * MiB);
+  turn();
+  const Fd second = send(SUBLET_CREDIT_MORE, 20 * MiB);
+  turn();
+  clock_->advance(3s);
+  card_->tell();
+  turn();
+  EXPECT_EQ(receive(first).result, SUBLET_CREDIT_REFUSED);
+  EXPECT_EQ(receive(second).result, SUBLET_CREDIT_REFUSED);
+  settle();
+  EXPECT_GE(credit(pages), 10 * MiB) << "it is stored now";
+}
+
 TEST_F(LimitsTest, ADaemonThatIsKilledBeforeTheCommitHasGivenNothing) {
   lease(1 * GiB);
   const Answered pages = begin();

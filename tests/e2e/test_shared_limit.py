@@ -213,6 +213,20 @@ def test_the_limit_follows_the_size_of_the_lease(card, folder):
     inside.end()
 
 
+def test_a_process_that_begins_in_a_paused_lease_gets_no_memory(card, folder):
+    inside = Inside(card, folder, run=("run", "--vram", "512MiB", "--interposer", "--tier", "batch")).start()
+    id = inside.lease()["id"]
+    assert inside.ask("0 take 10") == [0, 10]
+    card.cli("pause", id, check=0)
+    wait_until(lambda: inside.lease()["state"] == "paused", "the lease is paused")
+    assert inside.ask("start")[1] == OOM
+    card.cli("resume", id, check=0)
+    wait_until(lambda: inside.lease()["state"] == "active", "the lease is resumed")
+    inside.ask("1 kill")
+    assert inside.ask("start")[1] == 0
+    inside.end()
+
+
 def test_a_program_outside_of_any_lease_has_no_limit_and_gets_no_credit(card, folder):
     inside = Inside(card, folder).start()
     env = card.env(SUBLET_CREDIT=str(card.dir / "credit.sock"), SUBLET_LEASE=inside.lease()["id"], **preloaded(LIBRARY))
