@@ -368,6 +368,7 @@ void Limits::measured(Time now) {
     see_ends(limit, now);
     forget_ended(limit);
     learn(limit);
+    take_back_unseen(limit, now);
   }
   std::erase_if(limits_, [](const auto& entry) {
     const LeaseLimit& limit = entry.second;

@@ -85,6 +85,7 @@ class Limits final : public engine::Capability {
     LeaseId lease;
     Fd pidfd;
     std::optional<Time> ended{};  // when its end was seen
+    std::optional<Time> unseen{};  // since then the card shows nothing of it, and it was shown before
     std::vector<std::optional<Sight>> last{};  // by device
     std::vector<Bytes> given{};                // by device: charged for a context; empty: not known
     credit::Counts counted{};                  // as its page said last
@@ -108,6 +109,7 @@ class Limits final : public engine::Capability {
   void see_ends(LeaseLimit& limit, Time now);
   void forget_ended(LeaseLimit& limit);
   bool is_gone(const LeaseLimit& limit, ProcessRef process, Time ended) const;
+  void take_back_unseen(LeaseLimit& limit, Time now);
   void learn(LeaseLimit& limit);
   void look_for_escapes();
   void look_at(const core::Lease& lease, const core::Device& device, const std::map<Place, Escaped>& before);

@@ -15,6 +15,8 @@ namespace sublet::limit {
 namespace {
 
 constexpr std::size_t most_shown = 8;  // codes of errors
+// So long the readings have to agree that a living process holds nothing.
+constexpr Duration time_unseen = std::chrono::seconds(2);
 
 std::string phrase(Escape why) {
   switch (why) {
@@ -105,6 +107,23 @@ void Limits::look_at(const core::Lease& lease, const core::Device& device, const
   if (at == std::ssize(limit->second.devices)) return;
   (void)store_changes(limit->second,
                       [&] { limit->second.desk.set_outside(static_cast<std::size_t>(at), outside); });
+}
+
+// A process that has executed a program without CUDA holds nothing, and does not say so. A process that is wrongly
+// taken for one asks for its credit again.
+void Limits::take_back_unseen(LeaseLimit& limit, Time now) {
+  const core::Lease* lease = core::find(engine_.state(), limit.lease);
+  const bool may = lease != nullptr && lease->state == core::LeaseState::active && limit.being_stored.empty();
+  for (const ProcessRef ref : limit.members) {
+    Process& process = processes_.at(ref);
+    const bool was_seen = std::ranges::any_of(process.last, [](const auto& last) { return last.has_value(); });
+    if (!may || process.ended || !was_seen || !is_gone(limit, ref, Time{})) process.unseen.reset();
+    else if (!process.unseen) process.unseen = now;
+    else if (now - *process.unseen >= time_unseen && is_gone(limit, ref, *process.unseen)) {
+      (void)store_changes(limit, [&] { limit.desk.restore(ref, {}); });
+      process.last.assign(limit.devices.size(), std::nullopt);
+    }
+  }
 }
 
 // Two readings have to agree, because a process may end or begin in the middle of one.

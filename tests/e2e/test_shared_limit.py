@@ -201,6 +201,17 @@ def test_credit_of_a_killed_process_comes_back(card, folder):
     inside.end()
 
 
+def test_a_process_that_executes_a_program_without_cuda_gives_its_credit_back(card, folder):
+    inside = Inside(card, folder).start(2)
+    assert inside.ask("0 take 200") == [0, 200]
+    wait_until(lambda: inside.lease()["used_bytes"] == 200 * BLOCK + 2 * CONTEXT, "the card shows it")
+    assert inside.ask("0 cat") == [0, 0]
+    wait_until(lambda: inside.lease()["interposer"]["devices"][0]["charged_bytes"] == CONTEXT, "it holds nothing")
+    assert inside.ask("1 take 1000") == [OOM, (LIMIT - CONTEXT) // BLOCK]
+    inside.ask("0 kill")
+    inside.end()
+
+
 def test_the_limit_follows_the_size_of_the_lease(card, folder):
     inside = Inside(card, folder).start()
     id = inside.lease()["id"]
