@@ -90,7 +90,7 @@ TEST_F(ProgramTest, AProgramThatDoesNotExistCannotBeStarted) {
 TEST_F(ProgramTest, AHangingProgramIsEndedWithItsChildren) {
   const auto outcome =
       run(shell("trap '' TERM; sh -c 'echo $$ > child; sleep 1000' & echo $$ > parent; wait; sleep 1000",
-                std::chrono::seconds(2)));
+                std::chrono::seconds(5)));
   ASSERT_TRUE(outcome);
   EXPECT_TRUE(outcome->timed_out);
   EXPECT_EQ(outcome->text(), "it did not end in time and was ended");
