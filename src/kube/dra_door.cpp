@@ -15,7 +15,6 @@
 #include "registration.grpc.pb.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <mutex>
 
@@ -23,10 +22,6 @@ namespace sublet::kube {
 namespace {
 
 namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
-
-std::string in_one_line(const Error& error) {
-  return error.hint.empty() ? error.detail : fmt::format("{}; {}", error.detail, error.hint);
-}
 
 }  // namespace
 
@@ -36,7 +31,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
   const Settings& settings;
   const Daemon& daemon;
   const Pods& pods;
-  std::unique_ptr<grpc::Server> server;
+  SocketServer server;
   std::mutex mutex;
   std::vector<Card> cards;  // under the mutex
   nlohmann::json published;
@@ -181,19 +176,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     return {};
   }
 
-  Status open() {
-    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
-    stop();
-    auto made = serve(socket(), {this});
-    if (!made) return made.error();
-    server = std::move(*made);
-    return {};
-  }
-
-  void stop() {
-    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
-    server.reset();
-  }
+  Status open() { return server.is_open(socket()) ? Status() : server.open(socket(), *this); }
 };
 
 // The kubelet finds this socket, asks who is there, and tells the result.
@@ -202,7 +185,7 @@ struct DraDoor::Registration final : pluginregistration::Registration::Service {
 
   const Settings& settings;
   std::string endpoint;
-  std::unique_ptr<grpc::Server> server;
+  SocketServer server;
 
   std::string socket() const { return fmt::format("{}/{}-reg.sock", registry(settings), driver_name); }
 
@@ -222,20 +205,7 @@ struct DraDoor::Registration final : pluginregistration::Registration::Service {
     return grpc::Status::OK;
   }
 
-  Status open() {
-    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
-    stop();
-    auto made = serve(socket(), {this});
-    if (!made) return made.error();
-    server = std::move(*made);
-    return {};
-  }
-
-  // The file goes with the server, so that the kubelet does not ask a driver that has left.
-  void stop() {
-    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
-    server.reset();
-  }
+  Status open() { return server.is_open(socket()) ? Status() : server.open(socket(), *this); }
 };
 
 DraDoor::DraDoor(const Settings& settings, const Daemon& daemon, const Pods& pods)
@@ -243,8 +213,9 @@ DraDoor::DraDoor(const Settings& settings, const Daemon& daemon, const Pods& pod
       registration_(std::make_unique<Registration>(settings, service_->socket())) {}
 
 DraDoor::~DraDoor() {
-  registration_->stop();
-  service_->stop();
+  // The kubelet does not ask a driver whose file has gone.
+  registration_->server.stop();
+  service_->server.stop();
 }
 
 Status DraDoor::open() {

@@ -26,25 +26,37 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
   return grpc::CreateCustomChannel("unix://" + socket, grpc::InsecureChannelCredentials(), arguments);
 }
 
-Result<std::unique_ptr<grpc::Server>> serve(const std::string& socket, std::initializer_list<grpc::Service*> services) {
-  if (auto made = make_directory(std::filesystem::path(socket).parent_path()); !made) return made.error();
+bool SocketServer::is_open(const std::string& socket) const { return server_ && ::access(socket.c_str(), F_OK) == 0; }
+
+Status SocketServer::open(const std::string& socket, grpc::Service& service) {
+  stop();
+  if (auto made = make_directory(std::filesystem::path(socket).parent_path()); !made) return made;
   ::unlink(socket.c_str());
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix://" + socket, grpc::InsecureServerCredentials());
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (!server)
+  builder.RegisterService(&service);
+  server_ = builder.BuildAndStart();
+  if (!server_)
     return unavailable(fmt::format("no socket can be made at '{}'", socket),
                        "check --kubelet-dir, and that the agent runs as root");
   ::chmod(socket.c_str(), S_IRUSR | S_IWUSR);
-  return server;
+  return {};
+}
+
+void SocketServer::stop() {
+  if (server_) server_->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
+  server_.reset();
+}
+
+std::string in_one_line(const Error& error) {
+  return error.hint.empty() ? error.detail : fmt::format("{}; {}", error.detail, error.hint);
 }
 
 grpc::Status to_grpc(const Error& error) {
   const auto code = error.code == Code::Unavailable  ? grpc::StatusCode::UNAVAILABLE
                     : error.code == Code::BadRequest ? grpc::StatusCode::INVALID_ARGUMENT
                                                      : grpc::StatusCode::FAILED_PRECONDITION;
-  return {code, error.hint.empty() ? error.detail : fmt::format("{}; {}", error.detail, error.hint)};
+  return {code, in_one_line(error)};
 }
 
 Result<std::vector<PodUnits>> list_pod_units(const std::string& kubelet_dir, const std::string& resource) {

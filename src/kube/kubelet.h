@@ -14,10 +14,19 @@ namespace sublet::kube {
 // A channel to the kubelet's socket. Its name is `localhost`: servers refuse the name that gRPC makes of a path.
 std::shared_ptr<grpc::Channel> channel_to(const std::string& socket);
 
-// A server on a socket, which is made anew. Only root may connect.
-Result<std::unique_ptr<grpc::Server>> serve(const std::string& socket, std::initializer_list<grpc::Service*> services);
+// A server of one service on a socket. Only root may connect. The file goes with the server.
+class SocketServer {
+ public:
+  bool is_open(const std::string& socket) const;                   // false also if the kubelet has removed the file
+  Status open(const std::string& socket, grpc::Service& service);  // makes the socket anew
+  void stop();                                                     // ends all calls at once
 
-// The error as gRPC sends it: the detail and the hint in one line.
+ private:
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// The detail and the hint, as the kubelet shows them.
+std::string in_one_line(const Error& error);
 grpc::Status to_grpc(const Error& error);
 
 }  // namespace sublet::kube

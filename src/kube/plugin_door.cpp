@@ -69,7 +69,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
   const Settings& settings;
   const Daemon& daemon;
   const Pods& pods;
-  std::unique_ptr<grpc::Server> server;
+  SocketServer server;
   std::optional<SocketFile> enrolled;  // with the kubelet of this socket
 
   std::mutex mutex;
@@ -213,17 +213,13 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
       ++server_run;
     }
     changed.notify_all();
-    if (server) server->Shutdown(gpr_time_from_seconds(0, GPR_TIMESPAN));
-    server.reset();
+    server.stop();
   }
 
   Status open() {
-    if (server && ::access(socket().c_str(), F_OK) == 0) return {};
+    if (server.is_open(socket())) return {};
     stop();
-    auto made = serve(socket(), {this});
-    if (!made) return made.error();
-    server = std::move(*made);
-    return {};
+    return server.open(socket(), *this);
   }
 
   Status tell_kubelet() const {
@@ -259,7 +255,7 @@ Status PluginDoor::enrol() {
 
 bool PluginDoor::is_enrolled() const {
   return service_->enrolled && service_->enrolled == find_socket(service_->kubelet_socket()) &&
-         ::access(service_->socket().c_str(), F_OK) == 0;
+         service_->server.is_open(service_->socket());
 }
 
 void PluginDoor::set_cards(std::vector<Card> cards, std::map<std::string, std::string> program_env) {

@@ -30,10 +30,10 @@ Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
 
 // The kubelet lists no init containers. The pod is known if one pod alone can be meant.
 Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodUnits>& listed) const {
-  auto list = api_.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(settings_.node));
-  if (!list) return list.error();
+  const auto objects = on_node();
+  if (!objects) return objects.error();
   std::vector<PodUnits> fitting;
-  for (const auto& object : list_at(*list, {"items"})) {
+  for (const auto& object : *objects) {
     const auto pod = parse_pod(object);
     if (!pod || text_at(object, {"status", "phase"}) != "Pending") continue;
     const auto asked = pod->init_amounts.find(resource_name(settings_.rules.unit));
@@ -43,6 +43,12 @@ Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodU
   }
   if (fitting.size() == 1) return std::move(fitting.front());
   return not_found("the kubelet lists no pod with these units yet", "the kubelet asks again");
+}
+
+Result<nlohmann::json> Pods::on_node() const {
+  auto list = api_.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(settings_.node));
+  if (!list) return list.error();
+  return Result<nlohmann::json>(boost::system::in_place_value, list_at(*list, {"items"}));
 }
 
 Result<Pod> Pods::read(const PodName& name) const {

@@ -32,6 +32,9 @@ class Pods {
   Result<PodUnits> having(const std::vector<std::string>& units) const;
   Result<std::vector<PodUnits>> with_units() const;
 
+  // The objects of all pods that are on this node.
+  Result<nlohmann::json> on_node() const;
+
   // The pod's object. NotFound: it is deleted.
   Result<Pod> read(const PodName& name) const;
 

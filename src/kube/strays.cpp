@@ -2,7 +2,7 @@
 #include "kube/strays.h"
 
 #include "base/log.h"
-#include "client/http.h"
+#include "kube/claim.h"
 #include "kube/groups.h"
 #include "kube/pod_event.h"
 
@@ -26,11 +26,11 @@ std::string pod_of_process(std::int32_t pid) {
 }
 
 // The pods of this node, by the uid in the names of their groups.
-Result<std::map<std::string, PodEvent>> pods_here(const ApiServer& api, const std::string& node) {
-  const auto list = api.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(node));
-  if (!list) return list.error();
+Result<std::map<std::string, PodEvent>> pods_here(const Pods& all) {
+  const auto objects = all.on_node();
+  if (!objects) return objects.error();
   std::map<std::string, PodEvent> pods;
-  for (const json& object : list_at(*list, {"items"}))
+  for (const json& object : *objects)
     if (const auto pod = parse_pod(object)) pods[pod->group_uid] = {pod->name, pod->uid, "VramWithoutLease", {}, true};
   return pods;
 }
@@ -59,12 +59,12 @@ Status StrayTeller::look() {
   }
   std::erase_if(told_, [&open](std::int64_t id) { return !open.contains(id); });
   if (found.empty()) return {};
-  auto pods = pods_here(pods_.api(), settings_.node);
+  auto pods = pods_here(pods_);
   if (!pods) return pods.error();
   for (const auto& [uid, verdict] : found) {
     if (const auto pod = pods->find(uid); pod != pods->end()) {
       pod->second.message = fmt::format("{}; ask for {} or a claim of {}", text_at(*verdict, {"summary"}),
-                                        resource_name(settings_.rules.unit), "vram.sublet.dev");
+                                        resource_name(settings_.rules.unit), driver_name);
       if (auto written = write_event(pods_.api(), settings_.node, pod->second); !written) return written;
       log::warn("pod {} uses a card without a lease: {}", to_text(pod->second.pod), text_at(*verdict, {"summary"}));
     }

@@ -75,7 +75,7 @@ class Limits final : public engine::Capability {
     LeaseId lease;
     Who who;
     credit::Desk desk;
-    std::vector<std::string> devices;   // uuids, in the order of the desk
+    std::vector<std::string> devices;  // uuids, in the order of the desk
     std::set<ProcessRef> members{};
     std::vector<Waiting> waiting{};       // questions
     std::vector<Waiting> granted{};       // questions whose credit is being stored
@@ -84,8 +84,8 @@ class Limits final : public engine::Capability {
   struct Process {
     LeaseId lease;
     Fd pidfd;
-    std::optional<Time> ended{};  // when its end was seen
-    std::optional<Time> unseen{};  // since then the card shows nothing of it, and it was shown before
+    std::optional<Time> ended{};               // when its end was seen
+    std::optional<Time> unseen{};              // since then the card shows nothing of it, and it was shown before
     std::vector<std::optional<Sight>> last{};  // by device
     std::vector<Bytes> given{};                // by device: charged for a context; empty: not known
     credit::Counts counted{};                  // as its page said last
@@ -94,7 +94,6 @@ class Limits final : public engine::Capability {
   void on_question(Asked asked);
   void begin(Asked& asked);
   const core::Lease* lease_for(const proc::Peer& sender) const;
-  const core::Lease* lease_of(const proc::Peer& sender) const;
   LeaseLimit* limit_of(const core::Lease& lease);
   void restore(const StoredCredit& stored);
   // Runs `change`, and stores the credits that it has changed. Returns their processes.
