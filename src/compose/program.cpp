@@ -92,27 +92,34 @@ std::string Outcome::text() const {
 
 namespace {
 
+// Reads once. Returns what read(2) does.
+template <typename State>
+ssize_t read_some(State& state, bool standard) {
+  std::array<char, 16384> piece;
+  auto& pipe = standard ? state.output : state.errors;
+  const ssize_t got = ::read(pipe.native_handle(), piece.data(), piece.size());
+  if (got > 0) state.take({piece.data(), static_cast<std::size_t>(got)}, standard);
+  return got;
+}
+
+// Waits, and reads only then: drain() would miss bytes that a waiting read has already taken out of the pipe.
 template <typename State>
 asio::awaitable<void> read_pipe(std::shared_ptr<State> state, bool standard) {
-  std::array<char, 16384> piece;
   auto& pipe = standard ? state->output : state->errors;
   for (;;) {
-    const auto [error, size] = co_await pipe.async_read_some(asio::buffer(piece), quiet);
-    if (size > 0) state->take({piece.data(), size}, standard);
+    const auto [error] = co_await pipe.async_wait(asio::posix::stream_descriptor::wait_read, quiet);
     if (error) co_return;
+    const ssize_t got = read_some(*state, standard);
+    if (got == 0 || (got < 0 && errno != EAGAIN)) co_return;
   }
 }
 
 // Reads what is there already. A process that left the group may keep the pipe open for ever.
 template <typename State>
 void drain(State& state, bool standard) {
-  auto& pipe = standard ? state.output : state.errors;
-  pipe.cancel();
-  std::array<char, 16384> piece;
-  for (int i = 0; i < 16; ++i) {  // a pipe holds 64 KiB
-    const ssize_t got = ::read(pipe.native_handle(), piece.data(), piece.size());
-    if (got <= 0) break;
-    state.take({piece.data(), static_cast<std::size_t>(got)}, standard);
+  (standard ? state.output : state.errors).cancel();
+  int pieces = 16;  // a pipe holds 64 KiB
+  while (pieces-- > 0 && read_some(state, standard) > 0) {
   }
 }
 

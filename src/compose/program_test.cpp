@@ -5,11 +5,13 @@
 
 #include <gtest/gtest.h>
 #include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <csignal>
 
 #include "compose/private_file.h"
@@ -54,6 +56,20 @@ class ProgramTest : public ::testing::Test {
   asio::io_context io_;
   Programs programs_{io_};
 };
+
+TEST_F(ProgramTest, OutputOfAProgramThatEndsWhileTheLoopIsBusyIsComplete) {
+  Command command = shell("yes | head -c 40000");
+  command.most_output = 100000;
+  asio::post(io_, [this] {
+    asio::post(io_, [] {
+      siginfo_t end{};
+      ::waitid(P_ALL, 0, &end, WEXITED | WNOWAIT);
+    });
+  });
+  const auto outcome = run(std::move(command));
+  ASSERT_TRUE(outcome) << outcome.error().detail;
+  EXPECT_EQ(outcome->output.size(), 40000U);
+}
 
 TEST_F(ProgramTest, OutputEnvironmentDirectoryAndInput) {
   const auto outcome =
