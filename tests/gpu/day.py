@@ -47,6 +47,7 @@ STEPS = (
     make_step("pausing", 110, 40),
     make_step("sizes", 120, 40),
     make_step("limits", 60, 25),
+    make_step("interposer", 60, 25),
     make_step("rights", 30, 15),
     Step("recording", ["{python}", "{root}/tools/record-driver", "{record}"], 60, 25),
     make_step("main", 90, 0),

@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import aside  # noqa: E402
 import demo  # noqa: E402
+import interposed  # noqa: E402
 import limits  # noqa: E402
 import pausing  # noqa: E402
 import rights  # noqa: E402
@@ -182,7 +183,7 @@ class Job:
 # The parts in their order, and whether a part is played once for each kind of program, or once.
 PARTS = {"session": (session.Session, False), "main": (None, True), "pausing": (pausing.Pausing, True),
          "sizes": (sizes.Sizes, False), "limits": (limits.Limits, False), "rights": (rights.Rights, False),
-         "python": (aside.Aside, True)}
+         "interposer": (interposed.Interposed, True), "python": (aside.Aside, True)}
 
 
 def arguments():
