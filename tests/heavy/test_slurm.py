@@ -192,7 +192,7 @@ def test_a_requeued_job_gets_a_new_lease(cluster):
         now = cluster.lease_of(job)
         return now and now["id"] != first["id"] and now["state"] == "active"
 
-    wait_until(again, "another lease", 180)
+    wait_until(again, "another lease", 300)
     ended = next(lease for lease in cluster.leases(all=True) if lease["id"] == first["id"])
     assert ended["state"] == "ended"
 
