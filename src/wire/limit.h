@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a process may take of each device, and the memory that it has taken. C, because the preloaded library
- * has no C++ runtime. A reader takes a page only if `size` and `abi` are those that it was built with. */
+/* The memory and the computing time that a process may take of each device, and those that it has taken. C, because the
+ * preloaded library has no C++ runtime. A reader takes a page only if `size` and `abi` are those that it was built
+ * with. */
 #ifndef SUBLET_WIRE_LIMIT_H
 #define SUBLET_WIRE_LIMIT_H
 
 #include <stdint.h>
 
-#define SUBLET_LIMIT_ABI 1u
+#define SUBLET_LIMIT_ABI 2u
 #define SUBLET_LIMIT_DEVICES 16u
 #define SUBLET_USE_ERRORS 16u
 #define SUBLET_USE_SHARDS 32u
@@ -20,7 +21,8 @@ struct sublet_limit_device {
   uint64_t credit;   /* bytes that this process may have charged at once; at most `limit` */
   uint64_t others;   /* bytes that the other processes of the lease have charged */
   uint64_t context;  /* bytes that a context takes on this device, as they were measured */
-  uint64_t reserved; /* 0 */
+  uint32_t share;    /* percent of the device's computing time that the lease may take at most; 0, 100: no bound */
+  uint32_t gain;     /* thousandths by which the process multiplies the time that it measured; 0: 1000 */
 };
 
 struct sublet_limit_page {
@@ -35,6 +37,8 @@ struct sublet_use_device {
   uint64_t charged; /* bytes now */
   uint64_t most;    /* the largest value of `charged` until now */
   uint64_t refused; /* calls that got CUDA_ERROR_OUT_OF_MEMORY from the library */
+  uint64_t busy;    /* nanoseconds of the device's time that launches were charged, multiplied by `gain` */
+  uint64_t held;    /* nanoseconds that launches have waited for the share */
 };
 
 struct sublet_use_error {
@@ -62,6 +66,25 @@ struct sublet_use_page {
   uint64_t other_errors; /* of codes that have no entry */
   uint64_t reserved[5];  /* so that each shard is a cache line */
   struct sublet_use_shard shard[SUBLET_USE_SHARDS];
+};
+
+/* The computing time of a lease with a share, written by all processes of the lease. Time is that of CLOCK_MONOTONIC in
+ * nanoseconds. A launch waits until `paid_until` is past. Its cost * 100 / share is then added to the later one of
+ * `paid_until` and a moment some milliseconds ago, by compare-and-swap: the virtual scheduling algorithm of ITU-T I.371
+ * (GCRA). Nobody believes a value: a reader waits a bounded time only, and replaces a value that is far away. */
+struct sublet_share_device {
+  uint64_t paid_until;
+  uint64_t reserved[7]; /* so that each device is a cache line */
+};
+
+/* Entries are in the order of the limit page. */
+struct sublet_share_page {
+  uint32_t size;     /* of this structure, in bytes */
+  uint32_t abi;      /* SUBLET_LIMIT_ABI */
+  uint32_t devices;  /* as in the limit page */
+  uint32_t reserved; /* 0 */
+  uint64_t unused[6];
+  struct sublet_share_device device[SUBLET_LIMIT_DEVICES];
 };
 
 #endif

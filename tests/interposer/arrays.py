@@ -21,7 +21,7 @@ class Deep(ctypes.Structure):
 
 def main():
     ours, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
-    page = limited.LimitPage(ctypes.sizeof(limited.LimitPage), 1, 1)
+    page = limited.LimitPage(ctypes.sizeof(limited.LimitPage), limited.ABI, 1)
     page.device[0].uuid[0] = 1
     page.device[0].limit = page.device[0].credit = 100 * MIB
     assert ours.sublet_cuda_adopt(ctypes.byref(page)) == 0 and driver.cuInit(0) == 0

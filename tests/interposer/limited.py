@@ -13,6 +13,7 @@ import threading
 
 MIB = 1 << 20
 BLOCK = 2 * MIB
+ABI = 2  # of the pages
 OK, INVALID_VALUE, OUT_OF_MEMORY = 0, 1, 2
 CONTEXT, LIMIT, SEED = 100 * MIB, 512 * MIB, 60
 size_t, address_t = ctypes.c_size_t, ctypes.c_uint64
@@ -20,7 +21,7 @@ size_t, address_t = ctypes.c_size_t, ctypes.c_uint64
 
 class LimitDevice(ctypes.Structure):
     _fields_ = [("uuid", ctypes.c_ubyte * 16), ("limit", address_t), ("credit", address_t), ("others", address_t),
-                ("context", address_t), ("reserved", address_t)]
+                ("context", address_t), ("share", ctypes.c_uint32), ("gain", ctypes.c_uint32)]
 
 
 class LimitPage(ctypes.Structure):
@@ -29,7 +30,8 @@ class LimitPage(ctypes.Structure):
 
 
 class UseDevice(ctypes.Structure):
-    _fields_ = [("charged", address_t), ("most", address_t), ("refused", address_t)]
+    _fields_ = [("charged", address_t), ("most", address_t), ("refused", address_t), ("busy", address_t),
+                ("held", address_t)]
 
 
 class UseError(ctypes.Structure):
@@ -71,7 +73,7 @@ class Gpu:
     def __init__(self, limit=LIMIT, credit=None):
         self.ours = ctypes.CDLL(None)
         self.driver = ctypes.CDLL("libcuda.so.1")
-        self.page = LimitPage(ctypes.sizeof(LimitPage), 1, 1)
+        self.page = LimitPage(ctypes.sizeof(LimitPage), ABI, 1)
         [device] = card()["devices"]
         self.row = self.page.device[0]
         self.row.uuid[:] = bytes.fromhex(device["uuid"].removeprefix("GPU-").replace("-", ""))

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.interposer.limited import LimitPage, UsePage
+from tests.interposer.limited import ABI, LimitPage, UsePage
 from tests.support.credit import (ANSWER, BEGIN, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program,
                                   page_file)
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
@@ -192,7 +192,7 @@ def test_a_process_that_the_daemon_does_not_know_has_no_limit(place):
 def limit_page(**fields):
     file, memory = page_file(ctypes.sizeof(LimitPage))
     page = LimitPage.from_buffer(memory)
-    page.size, page.abi, page.devices = ctypes.sizeof(LimitPage), 1, 1
+    page.size, page.abi, page.devices = ctypes.sizeof(LimitPage), ABI, 1
     for name, value in fields.items():
         setattr(page, name, value)
     return file
@@ -213,7 +213,7 @@ ODD = {
     "files of another kind": lambda asking: say(asking, asking.fileno(), asking.fileno()),
     "small files": lambda asking: say(asking, page_file(100)[0], page_file(100)[0]),
     "a file that may become smaller": lambda asking: say(asking, page_file(8192, 0)[0], use_page()),
-    "a page of another version": lambda asking: say(asking, limit_page(abi=2), use_page()),
+    "a page of another version": lambda asking: say(asking, limit_page(abi=ABI + 1), use_page()),
     "too many devices": lambda asking: say(asking, limit_page(devices=17), use_page()),
 }
 

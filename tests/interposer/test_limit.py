@@ -72,9 +72,10 @@ def test_arrays_are_charged_by_their_elements(tmp_path):
 
 def test_a_page_of_another_version_is_refused(tmp_path):
     script = ("import ctypes, sys; sys.path.insert(0, sys.argv[1]); import limited\n"
+              "size = ctypes.sizeof(limited.LimitPage)\n"
               "ours = ctypes.CDLL(None)\n"
-              "pages = [limited.LimitPage(8, 1, 1), limited.LimitPage(ctypes.sizeof(limited.LimitPage), 2, 1),\n"
-              "         limited.LimitPage(ctypes.sizeof(limited.LimitPage), 1, 17)]\n"
+              "pages = [limited.LimitPage(8, limited.ABI, 1), limited.LimitPage(size, limited.ABI - 1, 1),\n"
+              "         limited.LimitPage(size, limited.ABI, 17)]\n"
               "print([ours.sublet_cuda_adopt(ctypes.byref(page)) for page in pages])\n"
               "print(ours.sublet_cuda_use(ctypes.byref(limited.UsePage(8))))\n")
     done = subprocess.run([sys.executable, "-c", script, SOURCES], env=environment(LIBRARY), capture_output=True,

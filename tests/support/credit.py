@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 
-from tests.interposer.limited import MIB, LimitPage, UsePage
+from tests.interposer.limited import ABI, MIB, LimitPage, UsePage
 from tests.support.sublet import BUILD
 
 BEGIN, MORE = 1, 2
@@ -35,7 +35,7 @@ class Process:
         self.use_file, use_memory = page_file(ctypes.sizeof(UsePage))
         daemon.files += [self.limit_file, self.use_file]
         self.limit, self.use = LimitPage.from_buffer(memory), UsePage.from_buffer(use_memory)
-        self.limit.size, self.limit.abi, self.limit.devices = ctypes.sizeof(LimitPage), 1, 1
+        self.limit.size, self.limit.abi, self.limit.devices = ctypes.sizeof(LimitPage), ABI, 1
         row = self.row = self.limit.device[0]
         row.uuid[:], row.limit, row.context = daemon.uuid, daemon.limit, daemon.context
 
