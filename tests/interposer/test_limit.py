@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tests.interposer import limited
+from tests.interposer import limited, limited_scenarios
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
-from tests.support.sublet import BUILD
+from tests.support.sublet import BUILD, ROOT
 
 CTL = BUILD / "bin/simgpu-ctl"
 CARD = "1x1GiB,context_bytes=100MiB"
@@ -23,14 +23,14 @@ def cards(tmp_path):
 
 def run(cards, *words):
     env = environment(LIBRARY, SIMGPU_DIR=cards, SIMGPU_CTL=CTL)
-    done = subprocess.run([*map(str, words)], env=env, capture_output=True, text=True)
+    done = subprocess.run([*map(str, words)], env=env, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("scenario", limited.SCENARIOS)
+@pytest.mark.parametrize("scenario", limited_scenarios.SCENARIOS)
 def test_the_account_is_what_the_card_says(cards, scenario):
-    run(cards, sys.executable, SOURCES / "limited.py", scenario)
+    run(cards, sys.executable, "-m", "tests.interposer.limited_scenarios", scenario)
 
 
 @pytest.mark.parametrize("threads", [1, 16])
