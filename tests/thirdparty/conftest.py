@@ -36,6 +36,20 @@ class Foreign:
             pytest.skip(f"{name} is not installed: apt-get install {name}")
         return path
 
+    def crate(self, name):
+        """The program of tests/thirdparty/NAME, which uses the crate."""
+        program = VENV / f"{name}/target/release/{name}-client"
+        if not program.exists():
+            pytest.skip(f"{name} is not built: tools/thirdparty-venv builds it with cargo 1.88 or later")
+        return program
+
+    def java(self, name):
+        """The class path of a package; Java compiles the program that uses it."""
+        jars = VENV / name
+        if shutil.which("javac") is None or not jars.exists():
+            pytest.skip(f"{name} is not installed: tools/thirdparty-venv fetches it with Maven (and a JDK runs it)")
+        return f"{jars}/*"
+
     def python(self, cards, *arguments, **keywords):
         """Runs the environment's Python on the cards, with its own modules instead of ours."""
         return self.run(cards, VENV / "bin/python", "-I", *arguments, **keywords)
