@@ -15,7 +15,10 @@
 #include <sys/un.h>
 #include <time.h>
 
-enum { SECONDS_TO_WAIT = 5 };
+/* Times are in nanoseconds of the clock that only runs forward. */
+#define SECOND INT64_C(1000000000)
+#define TIME_TO_WAIT (5 * SECOND)
+#define PAUSE (SECOND / 20)
 /* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
 static struct sockaddr_un daemon_place;
 
@@ -91,22 +94,46 @@ static void close_files(const struct files* files) {
   for (int i = 0; i < files->count; ++i) sublet_kernel(SYS_close, files->file[i], 0, 0, 0, 0, 0);
 }
 
-static int connect_daemon(const struct sockaddr_un* place) {
+static int64_t read_clock(void) {
+  struct timespec now = {0, 0};
+  sublet_kernel(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
+  return now.tv_sec * SECOND + now.tv_nsec;
+}
+
+/* Signals of the program end a call that waits. The next try gets the time that is left. */
+static void set_time_left(int socket, int option, int64_t until) {
+  int64_t microseconds = (until - read_clock()) / 1000;
+  if (microseconds < 1) microseconds = 1;
+  const struct timeval wait = {microseconds / 1000000, microseconds % 1000000};
+  sublet_kernel(SYS_setsockopt, socket, SOL_SOCKET, option, (long)&wait, sizeof wait, 0);
+}
+
+static int is_interrupted(long result, int64_t until) { return result == -EINTR && read_clock() < until; }
+
+static int connect_daemon(const struct sockaddr_un* place, int64_t until) {
   const long made = sublet_kernel(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, 0, 0, 0);
   if (made < 0) return -1;
-  const struct timeval wait = {SECONDS_TO_WAIT, 0};
-  sublet_kernel(SYS_setsockopt, made, SOL_SOCKET, SO_RCVTIMEO, (long)&wait, sizeof wait, 0);
-  sublet_kernel(SYS_setsockopt, made, SOL_SOCKET, SO_SNDTIMEO, (long)&wait, sizeof wait, 0);
   long result;
-  do result = sublet_kernel(SYS_connect, made, (long)place, sizeof *place, 0, 0, 0);
-  while (result == -EINTR);
+  do {
+    set_time_left((int)made, SO_SNDTIMEO, until);
+    result = sublet_kernel(SYS_connect, made, (long)place, sizeof *place, 0, 0, 0);
+  } while (is_interrupted(result, until));
   if (result == 0) return (int)made;
   sublet_kernel(SYS_close, made, 0, 0, 0, 0, 0);
   return -1;
 }
 
+static long send_question(int socket, const struct sublet_credit_question* question, int64_t until) {
+  long size;
+  do {
+    set_time_left(socket, SO_SNDTIMEO, until);
+    size = sublet_kernel(SYS_sendto, socket, (long)question, sizeof *question, MSG_NOSIGNAL, 0, 0);
+  } while (is_interrupted(size, until));
+  return size;
+}
+
 /* A message with more files than the answer may have is cut, and no descriptor of it is lost. */
-static long receive(int socket, struct sublet_credit_answer* answer, struct files* files) {
+static long receive(int socket, struct sublet_credit_answer* answer, struct files* files, int64_t until) {
   union {
     char bytes[CMSG_SPACE(2 * sizeof(int))];
     struct cmsghdr align;
@@ -115,8 +142,10 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
                            .msg_controllen = sizeof control};
   long size;
-  do size = sublet_kernel(SYS_recvmsg, socket, (long)&message, MSG_CMSG_CLOEXEC, 0, 0, 0);
-  while (size == -EINTR);
+  do {
+    set_time_left(socket, SO_RCVTIMEO, until);
+    size = sublet_kernel(SYS_recvmsg, socket, (long)&message, MSG_CMSG_CLOEXEC, 0, 0, 0);
+  } while (is_interrupted(size, until));
   if (size < 0 || message.msg_controllen < sizeof(struct cmsghdr)) return size;
   if (control.align.cmsg_level != SOL_SOCKET || control.align.cmsg_type != SCM_RIGHTS) return size;
   const int* sent = (const int*)CMSG_DATA(&control.align);
@@ -128,31 +157,37 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
 
 enum { NO_ANSWER = 1000, NO_DAEMON = 1001 };
 
-/* -> the result of the answer, or why there is none. The caller closes the files. */
+/* -> the result of the answer, or why there is none. A daemon that takes no connection until then is none. The caller
+ * closes the files. */
 static uint32_t ask(const struct sockaddr_un* place, const struct sublet_credit_question* question,
-                    struct files* files) {
+                    struct files* files, int64_t until) {
   struct sublet_credit_answer answer = {0};
-  const int socket = connect_daemon(place);
+  const int socket = connect_daemon(place, until);
   if (socket < 0) return NO_DAEMON;
-  long size = sublet_kernel(SYS_sendto, socket, (long)question, sizeof *question, MSG_NOSIGNAL, 0, 0);
-  if (size == (long)sizeof *question) size = receive(socket, &answer, files);
+  until = read_clock() + TIME_TO_WAIT;
+  long size = send_question(socket, question, until);
+  if (size == (long)sizeof *question) size = receive(socket, &answer, files, until);
   sublet_kernel(SYS_close, socket, 0, 0, 0, 0, 0);
   if (size != (long)sizeof answer || answer.size != sizeof answer || answer.abi != SUBLET_CREDIT_ABI)
     return NO_ANSWER;
   return answer.result;
 }
 
+static void pause_until(int64_t until) {
+  const struct timespec then = {until / SECOND, until % SECOND};
+  while (sublet_kernel(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, (long)&then, 0, 0, 0) == -EINTR) {}
+}
+
 /* The same. A daemon that starts again is back within some seconds. A daemon that did not come back is not waited for
  * again. */
 static uint32_t ask_patiently(const struct sublet_credit_question* question, struct files* files) {
-  enum { TRIES_IN_A_SECOND = 20 };
   static uint32_t is_gone;
-  const struct timespec pause = {0, 1000000000 / TRIES_IN_A_SECOND};
-  uint32_t result = NO_DAEMON;
-  for (int tries = 0; tries < SECONDS_TO_WAIT * TRIES_IN_A_SECOND; ++tries) {
-    result = ask(&daemon_place, question, files);
-    if (result != NO_DAEMON || __atomic_load_n(&is_gone, __ATOMIC_RELAXED)) break;
-    sublet_kernel(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
+  const int64_t until = read_clock() + (__atomic_load_n(&is_gone, __ATOMIC_RELAXED) ? 0 : TIME_TO_WAIT);
+  uint32_t result;
+  while ((result = ask(&daemon_place, question, files, until)) == NO_DAEMON) {
+    const int64_t next = read_clock() + PAUSE;
+    if (next >= until) break;
+    pause_until(next);
   }
   __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);
   return result;

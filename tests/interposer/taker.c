@@ -3,14 +3,17 @@
  * and `free N` print the blocks that it holds then, `info` the free and the total bytes, `files` its descriptors,
  * and `fork` calls the driver in a child. `launch N` and `copy N` launch N kernels and copy N KiB, `fail N` makes N
  * launches that fail. `bare` executes the program again without the library, `cat` executes a program without CUDA, and
- * `second` looks up a function of the driver that SECOND_DRIVER names. */
+ * `second` looks up a function of the driver that SECOND_DRIVER names. `taker ticking` gets a signal each
+ * millisecond. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +115,16 @@ static void set_title(void) {
   memset(first, 0, (size_t)(end - first));
 }
 
+static void on_tick(int signal) { (void)signal; }
+
+/* As profilers and language runtimes do. A wait with a time limit ends at a signal, in spite of SA_RESTART. */
+static void tick(void) {
+  const struct sigaction action = {.sa_handler = on_tick, .sa_flags = SA_RESTART};
+  const struct itimerval each = {{0, 1000}, {0, 1000}};
+  sigaction(SIGALRM, &action, NULL);
+  setitimer(ITIMER_REAL, &each, NULL);
+}
+
 int main(int words_count, char** words) {
   /* A program may fork before it begins. */
   if (words_count > 1 && strcmp(words[1], "forked") == 0) {
@@ -120,6 +133,7 @@ int main(int words_count, char** words) {
     if (child != 0) return waitpid(child, &status, 0) < 0 || status != 0;
   }
   if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
+  if (words_count > 1 && strcmp(words[1], "ticking") == 0) tick();
   void* context = NULL;
   const int before = files();
   int result = cuInit(0);

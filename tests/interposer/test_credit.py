@@ -5,6 +5,8 @@ more, whatever ends or closes meanwhile.
 import ctypes
 import json
 import os
+import pathlib
+import re
 import socket
 import subprocess
 
@@ -14,7 +16,7 @@ from tests.interposer.limited import ABI, LimitPage, UsePage
 from tests.support.credit import (ANSWER, BEGIN, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program,
                                   page_file)
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
-from tests.support.sublet import BUILD
+from tests.support.sublet import BUILD, wait_until
 
 CTL = BUILD / "bin/simgpu-ctl"
 LIMIT, CONTEXT, OUT_OF_MEMORY = 512 * MIB, 4 * MIB, 2
@@ -182,6 +184,40 @@ def test_a_program_that_starts_while_the_daemon_starts_again_has_its_limit(place
     program = place.start()
     place.daemon.listen()
     assert program.read() == place.begun and program.ask("take 300") == [OUT_OF_MEMORY, 254]
+
+
+def interruptions(program):
+    text = pathlib.Path(f"/proc/{program.process.pid}/status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[1])
+
+
+def test_signals_do_not_end_the_wait_for_a_daemon_early(place):
+    place.daemon.stop()
+    program = place.start("ticking")
+    # More often than the library asks in its 5 s.
+    wait_until(lambda: interruptions(program) > 300, "signals have interrupted the wait")
+    place.daemon.listen()
+    assert program.read() == place.begun and program.ask("take 300") == [OUT_OF_MEMORY, 254]
+
+
+def test_signals_do_not_make_the_wait_for_an_answer_endless(place):
+    program, hung = place.begin("ticking"), []
+    assert program.ask("take 10") == [0, 10]
+    place.daemon.answer = lambda asking, pid, kind, needed: hung.append(asking.dup())
+    assert program.ask("take 1") == [OUT_OF_MEMORY, 10]
+    hung.pop().close()
+
+
+def test_a_daemon_that_takes_no_connection_is_waited_for_once(place):
+    place.daemon.stop()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(place.daemon.path)
+        listener.listen(0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+            first.connect(place.daemon.path)  # there is no place for another one
+            assert place.begin("ticking").ask("take 300") == [0, 300]
+    os.unlink(place.daemon.path)
+    place.daemon.listen()
 
 
 def test_a_process_that_the_daemon_does_not_know_has_no_limit(place):
