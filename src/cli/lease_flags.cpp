@@ -302,6 +302,11 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.flag("--dry-run", flags.dry_run, "Only print what would happen, and which leases would be paused");
 }
 
+void add_interposer_flags(Command command, LeaseFlags& flags) {
+  command.flag("--interposer", flags.interposer,
+               "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
+}
+
 Bytes whole_size(const LeaseFlags& flags, const json& status) { return whole_device(flags, status, &Whole::most).most; }
 
 Result<Size> choose_size(const LeaseFlags& flags, const Consumer& consumer, const json& status,
@@ -340,6 +345,7 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.priority) body["priority"] = *flags.priority;
   if (flags.memory) body["memory_bytes"] = flags.memory->count;
   if (flags.soft) body["soft_bytes"] = flags.soft->count;
+  if (flags.interposer) body["interposer"] = true;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   const auto put_idle = [&body](const char* part, const std::optional<Duration>& time) {
     if (time) body["idle"][part] = *time / std::chrono::seconds(1);

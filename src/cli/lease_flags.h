@@ -26,6 +26,7 @@ struct LeaseFlags {
   std::optional<Duration> ttl;
   std::optional<Duration> wait;                             // give up after this time; unset: never
   std::optional<Duration> idle_warn, idle_pause, idle_end;  // --idle-…: zero is off; unset: the daemon's rules
+  bool interposer = false;  // libsublet-cuda.so is preloaded into the program
   bool no_wait = false;
   bool dry_run = false;
 };
@@ -35,6 +36,9 @@ void add_request_flags(Command command, LeaseFlags& flags);
 
 // The same, and the flags of a lease that its caller waits for.
 void add_lease_flags(Command command, LeaseFlags& flags);
+
+// The flags of a verb that starts a program, about the library between this program and the driver.
+void add_interposer_flags(Command command, LeaseFlags& flags);
 
 // Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid, alone or in a list.
 bool device_matches(const nlohmann::json& device, const std::string& wanted);

@@ -46,22 +46,6 @@ int refuse_program(const Common& common, const RunFlags& flags, const std::strin
   return failure->status();
 }
 
-// The program inherits the variable from us.
-Status preload_interposer() {
-  const auto library = keep::find_interposer();
-  if (!library) return library.error();
-  const char* list = std::getenv("LD_PRELOAD");
-  ::setenv("LD_PRELOAD", keep::add_preload(list != nullptr ? list : "", *library).c_str(), 1);
-  return {};
-}
-
-// The program asks this daemon for its limit. A daemon without a socket gives none.
-void name_credit_socket(const json& status) {
-  const std::string socket = text_at(member(status, "daemon"), "credit_socket");
-  if (socket.empty()) ::unsetenv("SUBLET_CREDIT");
-  else ::setenv("SUBLET_CREDIT", socket.c_str(), 1);
-}
-
 class Run {
  public:
   Run(const Common& common, const RunFlags& flags, client::Client client)
@@ -101,7 +85,9 @@ int Run::go() {
   const auto body = client::parse(*reply);
   if (!body) return our_code(fail(common_, body.error()));
   status_ = *body;
-  if (flags_.interposer) name_credit_socket(status_);
+  // The program inherits the variables from us.
+  if (flags_.lease.interposer)
+    if (const auto done = keep::interpose_self(status_); !done) return our_code(fail(common_, done.error()));
   Look look = look_for(common_);
   learn_devices(status_, look);
   Talk talk(common_, flags_.status_fd.value_or(-1), common_.json, look);
@@ -270,9 +256,8 @@ int run(const Common& common, const RunFlags& flags) {
   const std::string program = flags.shim ? flags.shim->real : flags.command.empty() ? common.command->front() : "sh";
   if (const int code = refuse_program(common, flags, program); code != 0) return code;
   if (flags.indices) ::setenv("SUBLET_GPU_NAMES", "index", 1);
-  if (flags.interposer) {
-    if (const auto preloaded = preload_interposer(); !preloaded) return our_code(fail(common, preloaded.error()));
-  }
+  if (flags.lease.interposer)
+    if (const auto library = keep::find_interposer(); !library) return our_code(fail(common, library.error()));
   if (flags.is_supervised()) return our_code(run_detached(common, flags));
   auto client = connect(common);
   if (!client) return our_code(fail(client.error()));

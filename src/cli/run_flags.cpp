@@ -28,8 +28,6 @@ std::optional<int> check_supervised(const Common& common, const RunFlags& flags)
   if (!flags.notify.empty()) return exclude("--notify", "sublet wait and sublet events tell when the program runs");
   if (flags.keep_running)
     return exclude("--keep-running", "the daemon supervises the program, whatever happens to its keeper");
-  if (flags.interposer)
-    return exclude("--interposer", "--env LD_PRELOAD=PATH preloads a library into a supervised program");
   if (flags.lease.ttl) return exclude("--ttl", "sublet stop ends the program");
   return std::nullopt;
 }
@@ -71,8 +69,7 @@ void add_run_flags(Command command, RunFlags& flags) {
   command.duration("--notify-after", flags.notify_after, "The wait after which --notify sends the notice (10s)");
   command.flag("--indices", flags.indices,
                "Name the devices by index in CUDA_VISIBLE_DEVICES, for a program that cannot read a UUID");
-  command.flag("--interposer", flags.interposer,
-               "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
+  add_interposer_flags(command, flags.lease);
   command.flag("--keep-running", flags.keep_running,
                "Let the program run on if sublet run is killed by SIGKILL; by default the daemon ends it then");
   command.flag("--detach", flags.detach, "Let the daemon start and supervise the program, and return");

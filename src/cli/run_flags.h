@@ -23,7 +23,6 @@ struct RunFlags {
   LeaseFlags lease;
   std::optional<int> status_fd;
   bool indices = false;       // CUDA_VISIBLE_DEVICES of the program has indices
-  bool interposer = false;    // libsublet-cuda.so is preloaded into the program
   bool keep_running = false;  // the program runs on if this process is killed
   bool detach = false;
   bool replace = false;          // --replace: a program of this tag is ended, and starts again with these flags

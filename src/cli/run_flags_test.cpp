@@ -29,8 +29,6 @@ TEST(RunFlags, OfTheForegroundExcludeDetach) {
   EXPECT_EQ(refusal({"--detach", "--wait", "5s", "--", "true"}), "sublet: --wait and --detach cannot both be given");
   EXPECT_EQ(refusal({"--detach", "--no-wait", "--", "true"}), "sublet: --no-wait and --detach cannot both be given");
   EXPECT_EQ(refusal({"--detach", "--ttl", "5s", "--", "true"}), "sublet: --ttl and --detach cannot both be given");
-  EXPECT_EQ(refusal({"--detach", "--interposer", "--", "true"}),
-            "sublet: --interposer and --detach cannot both be given");
   EXPECT_EQ(refusal({"--command", "true", "--status-fd", "2"}),
             "sublet: --status-fd and --detach cannot both be given");
 }

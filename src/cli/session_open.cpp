@@ -9,6 +9,7 @@
 #include "cli/run_flags.h"
 #include "cli/session_shell.h"
 #include "cli/session_wait.h"
+#include "keep/preload.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -82,6 +83,9 @@ std::optional<int> check_open(const Common& common, const SessionFlags& flags) {
     return usage_error("--dry-run needs a size, and --exclusive has none", "give --vram");
   if (flags.pty && !has_command)
     return usage_error("--pty needs a program", "for example: sublet session open --vram 8GiB --pty -- bash");
+  if (flags.lease.interposer && !has_command)
+    return usage_error("--interposer needs a program: it is preloaded when Sublet starts the program",
+                       "give the program after '--', or start it with sublet run --interposer inside the session");
   if (!flags.pty && has_command && needs_terminal(*common.command) && ::isatty(STDIN_FILENO) == 1)
     return usage_error(
         fmt::format("{} reads commands from a terminal, and the program of a session has none: it would end at once",
@@ -118,6 +122,8 @@ client::Answer<client::Reply> post_session(const Common& common, client::Client&
 
 int open_session(const Common& common, SessionFlags flags) {
   if (const auto refused = check_open(common, flags)) return *refused;
+  if (flags.lease.interposer)
+    if (const auto library = keep::find_interposer(); !library) return fail(common, library.error());
   const bool starts = common.command && !common.command->empty() && !flags.pty;
   auto client = connect(common);
   if (!client) return fail(common, client.error());
@@ -151,11 +157,14 @@ int open_session(const Common& common, SessionFlags flags) {
                 "see: sublet session show " + text_at(std::get<json>(there), "id"));
     return kFailed;
   }
+  if (flags.lease.interposer)
+    if (const auto done = keep::interpose_self(*status); !done) return fail(common, done.error());
   return run_in_terminal(common, std::move(*client), std::get<json>(there), *status, *common.command);
 }
 
 void declare_session_open(Command verb, SessionFlags& flags) {
   add_request_flags(verb, flags.lease);
+  add_interposer_flags(verb, flags.lease);
   verb.flag("--exclusive", flags.exclusive, "Take whole devices");
   verb.ttl("--ttl", flags.lease.ttl,
            "Time to live (default: sessions.ttl). Activity renews it; without activity the session ends");

@@ -6,6 +6,7 @@
 #include "cli/fetch.h"
 #include "cli/shims.h"
 #include "cli/wait_line.h"
+#include "keep/preload.h"
 #include "shim/real_program.h"
 
 #include <fcntl.h>
@@ -26,6 +27,7 @@ struct ShimFlags {
   std::string consumer, real;
   std::string if_absent = "run";
   bool system = false;
+  bool interposer = false;
 };
 
 // A failed change of a file: not allowed, or failed otherwise.
@@ -65,6 +67,7 @@ Result<shim::Settings> settings_of(const ShimFlags& flags) {
   const auto policy = shim::parse_if_absent(flags.if_absent);
   if (!policy) return policy.error();
   settings.if_absent = *policy;
+  settings.interposer = flags.interposer;
   if (!is_label(settings.consumer))
     return bad_request(fmt::format("'{}' cannot name a consumer", printable(settings.consumer)),
                        "a name has 1 to 64 printable characters, and no '/'");
@@ -119,6 +122,8 @@ Error no_shim(const std::string& path) {
 
 // The real program of the shim that was made.
 Result<std::string> make_shim(const std::string& path, const shim::Settings& settings) {
+  if (settings.interposer)
+    if (const auto library = keep::find_interposer(); !library) return library.error();
   const std::string program = shim::program_path();
   if (::access(program.c_str(), X_OK) != 0)
     return not_found(fmt::format("the program {} is missing", printable(program)), "install Sublet again");
@@ -214,6 +219,8 @@ void declare_shim_add(Command command, ShimFlags& flags) {
               "If no daemon answers: run the program without a lease, wait for the daemon, or fail with exit 69 (run)")
       .type("HOW")
       .one_of({"run", "wait", "fail"});
+  command.flag("--interposer", flags.interposer,
+               "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
   add_system_flag(command, flags, "Make it for all users; needs root");
 }
 

@@ -74,7 +74,7 @@ int exec_program(const std::string& file, const std::vector<std::string>& comman
 
 int run_shim(const std::vector<std::string>& words) {
   const auto mark = std::find(words.begin(), words.end(), "--");
-  if (mark - words.begin() != 5 || mark + 1 == words.end())
+  if (mark - words.begin() != 6 || mark + 1 == words.end())
     return usage_error("__shim is for the program sublet-shim only", "see: sublet shim --help");
   const auto bytes = parse_number<std::int64_t>(words[1]);
   const auto policy = shim::parse_if_absent(words[3]);
@@ -85,7 +85,8 @@ int run_shim(const std::vector<std::string>& words) {
   RunFlags flags;
   flags.lease.vram = Bytes{*bytes};
   flags.lease.name = words[2];
-  flags.shim = ShimCall{words[0], words[4], *policy};
+  flags.lease.interposer = words[4] == "interposer";
+  flags.shim = ShimCall{words[0], words[5], *policy};
   return run(common, flags);
 }
 

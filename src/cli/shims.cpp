@@ -180,12 +180,14 @@ nlohmann::json shims_json(const std::vector<KnownShim>& shims) {
                        {"vram_bytes", nullptr},
                        {"consumer", nullptr},
                        {"if_absent", nullptr},
+                       {"interposer", nullptr},
                        {"real", nullptr},
                        {"problems", checks_json(known.problems).at("checks")}};
     if (known.settings) {
       row["vram_bytes"] = known.settings->vram.count;
       row["consumer"] = visible(known.settings->consumer);
       row["if_absent"] = shim::to_string(known.settings->if_absent);
+      row["interposer"] = known.settings->interposer;
     }
     if (!known.real.empty()) row["real"] = visible(known.real);
     list.push_back(std::move(row));

@@ -220,6 +220,7 @@ Result<LeaseCall> read_request(Call& call, DryRunWish& dry_run) {
   if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto taken = take_session(body, asked); !taken) return taken.error();
   if (auto taken = take_idle(body, call, asked.idle); !taken) return taken.error();
+  asked.interposer = body.boolean("interposer").value_or(false);
   // The daemon itself looks after what it started.
   asked.keep_running = body.boolean("keep_running").value_or(false) || asked.program || asked.session;
   if (auto finished = body.finish(); !finished) return finished.error();

@@ -5,6 +5,7 @@
 #include "keep/container_follow.h"
 #include "keep/environment.h"
 #include "keep/interpreter.h"
+#include "keep/preload.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -67,10 +68,18 @@ void DetachedRun::run() {
   if (const auto failure = find_program(document_.arguments.front())) {
     return report_failure(failure->detail(document_.arguments.front()), failure->status());
   }
+  // A program that cannot start must not wait in the queue.
+  if (is_interposed())
+    if (const auto library = find_interposer(); !library) return report_failure(library.error().detail);
   (void)raise_limits();
   (void)lock_log();  // the keeper of an earlier start may still end
   if (!open_pipe()) return report_failure(fmt::format("no pipe for its output: {}", std::strerror(errno)));
   if (auto granted = get_lease()) keep(std::move(*granted));
+}
+
+bool DetachedRun::is_interposed() const {
+  const auto wanted = document_.request.find("interposer");
+  return wanted != document_.request.end() && *wanted == true;
 }
 
 bool DetachedRun::enter_directory() {
@@ -138,6 +147,8 @@ void DetachedRun::keep(Granted granted) {
   Launch launch{document_.arguments,
                 program_environment(variables.data(), client_.endpoint(), granted.lease, status),
                 document_.limits};
+  if (is_interposed())
+    if (const auto done = interpose(launch.environment, status); !done) return report_failure(done.error().detail);
   launch.output = to_child_.get();
   launch.umask = document_.umask;
   launch.supervised = true;

@@ -31,6 +31,7 @@ class DetachedRun {
     std::string token;
   };
 
+  bool is_interposed() const;
   bool enter_directory();
   std::optional<Granted> get_lease();
   std::optional<client::Lease> follow(client::Answer<client::Reply> answer);

@@ -4,7 +4,10 @@
 
 #include "base/error.h"
 
+#include <nlohmann/json.hpp>
+
 #include <string>
+#include <vector>
 
 namespace sublet::keep {
 
@@ -15,5 +18,11 @@ Result<std::string> find_interposer();
 // A value of LD_PRELOAD with the library at its end. The libraries of the list come first, so that they wrap ours: it
 // has to be the last before the driver. A list that has the library stays as it is.
 std::string add_preload(const std::string& list, const std::string& library);
+
+// Sets LD_PRELOAD and SUBLET_CREDIT in an environment of "NAME=value", and in that of this process. All ways to start a
+// program behind the interposer call this. `status`: a reply of /v1/status, which names the socket of the questions;
+// without a socket the program has no limit.
+Status interpose(std::vector<std::string>& environment, const nlohmann::json& status);
+Status interpose_self(const nlohmann::json& status);
 
 }  // namespace sublet::keep

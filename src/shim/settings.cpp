@@ -44,6 +44,10 @@ Status take(Settings& settings, std::string_view key, std::string_view value) {
     const auto policy = parse_if_absent(value);
     if (!policy) return policy.error();
     settings.if_absent = *policy;
+  } else if (key == "interposer") {
+    if (value != "true" && value != "false")
+      return bad_request(fmt::format("'{}' is neither true nor false", printable(value)));
+    settings.interposer = value == "true";
   } else {
     return bad_request(fmt::format("unknown key '{}'", printable(key)));
   }
@@ -107,6 +111,7 @@ Result<Settings> parse_settings(std::string_view text) {
 std::string settings_text(const Settings& settings, std::string_view name) {
   std::string text = fmt::format("# Made by: sublet shim add {}\nvram = {}\nname = {}\nif_absent = {}\n", name,
                                  size_text(settings.vram), settings.consumer, to_string(settings.if_absent));
+  if (settings.interposer) text += "interposer = true\n";
   if (!settings.real.empty()) text += fmt::format("real = {}\n", settings.real);
   return text;
 }

@@ -25,6 +25,7 @@ struct Settings {
   std::string consumer;  // consumer name of the lease
   std::string real;      // absolute path of the real program; "": the next program of this name in PATH
   IfAbsent if_absent = IfAbsent::run;
+  bool interposer = false;  // libsublet-cuda.so is preloaded into the program
 };
 
 // Pure. An error names the line.

@@ -15,13 +15,14 @@ TEST(ShimSettings, AreReadAsTheyAreWritten) {
   for (const Bytes vram : {2 * GiB, 1536 * MiB, Bytes{123457}}) {
     for (const char* real : {"", "/opt/a b/ffmpeg"}) {
       for (const IfAbsent policy : {IfAbsent::run, IfAbsent::wait, IfAbsent::fail}) {
-        const Settings settings{vram, "speech to text", real, policy};
+        const Settings settings{vram, "speech to text", real, policy, policy == IfAbsent::wait};
         const auto read = parse_settings(settings_text(settings, "ffmpeg"));
         ASSERT_TRUE(read) << read.error().detail;
         EXPECT_EQ(read->vram, vram);
         EXPECT_EQ(read->consumer, "speech to text");
         EXPECT_EQ(read->real, real);
         EXPECT_EQ(read->if_absent, policy);
+        EXPECT_EQ(read->interposer, policy == IfAbsent::wait);
       }
     }
   }
@@ -48,6 +49,7 @@ TEST(ShimSettings, DamageIsNamedWithItsLine) {
       {"# x\nvram = 1GiB\nvram = 1GiB\n", "line 3: the key 'vram' is there twice"},
       {"vram = 12\n", "line 1: the size '12' has no unit"},
       {"colour = red\n", "line 1: unknown key 'colour'"},
+      {"interposer = 1\n", "line 1: '1' is neither true nor false"},
       {"name = a/b\n", "line 1: 'a/b' cannot name a consumer"},
       {"name =\n", "line 1: '' cannot name a consumer"},
       {"real = ffmpeg\n", "line 1: 'ffmpeg' is no absolute path"},
