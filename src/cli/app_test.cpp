@@ -80,8 +80,6 @@ TEST(App, LaterVerbsAndFlagsAreRefusedAndNotInHelp) {
                     verb));
     EXPECT_EQ(help.find(fmt::format("\n  {} ", verb)), std::string::npos) << verb;
   }
-  EXPECT_NE(run({"run", "--share", "50", "--", "true"}).err.find("--share is not in this version"), std::string::npos);
-  EXPECT_EQ(run({"run", "--help"}).out.find("--share"), std::string::npos);
 }
 
 TEST(App, AFlagThatTakesOneValueIsGivenOnce) {

@@ -235,16 +235,6 @@ Option Command::taken(const char* names, std::function<Status(const std::string&
   return {app_->add_option_function<std::string>(names, judge, text), app_};
 }
 
-void Command::not_yet(std::initializer_list<const char*> flags, const char* feature) const {
-  for (const char* flag : flags) {
-    const auto refuse_it = [name = std::string(flag), feature](const std::vector<std::string>&) {
-      refuse(fmt::format("{} is not in this version ({})", name, feature));
-    };
-    // The optional value keeps what follows from being taken for something else.
-    app_->add_option_function<std::vector<std::string>>(flag, refuse_it, "")->expected(0, 1)->group("");
-  }
-}
-
 Command Command::verb(const char* name, const char* text) const { return Command(*app_->add_subcommand(name, text)); }
 
 bool Command::parsed() const { return app_->parsed(); }

@@ -8,7 +8,6 @@
 #include "base/units.h"
 
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -95,8 +94,6 @@ class Command {
   Option moment(const char* names, std::optional<Moment>& into, Tense tense, const char* text) const;
   // `take` gets the value and returns an error if the value is wrong; the message is "NAME: DETAIL".
   Option taken(const char* names, std::function<Status(const std::string&)> take, const char* text) const;
-  // Refuses these flags: this version lacks `feature`.
-  void not_yet(std::initializer_list<const char*> flags, const char* feature) const;
 
   Command verb(const char* name, const char* text) const;
   bool parsed() const;  // whether the verb was given

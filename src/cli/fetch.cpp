@@ -84,6 +84,7 @@ Error in_flags(Error error, std::string_view verb) {
                                     {"memory_bytes", "--memory"},
                                     {"soft_bytes", "--soft"},
                                     {"restart", "--restart"},
+                                    {"share", "--share"},
                                     {"name", "--name"},
                                     {"pausable", "--pausable"},
                                     {"priority", "--priority"},

@@ -5,6 +5,7 @@
 #include "base/gpu_spec.h"
 #include "base/hash.h"
 #include "base/size_bounds.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/fetch.h"
 #include "cli/placement.h"
@@ -298,13 +299,36 @@ void add_lease_flags(Command command, LeaseFlags& flags) {
   command.ttl("--ttl", flags.ttl, "End the lease after this time, unless it is renewed");
   const Option wait = command.duration("--wait", flags.wait, "Give up after this time in the queue (exit 124)");
   command.flag("--no-wait", flags.no_wait, "Do not queue: exit 75 if the lease would have to wait").excludes(wait);
-  command.not_yet({"--share"}, "shares of the compute");
   command.flag("--dry-run", flags.dry_run, "Only print what would happen, and which leases would be paused");
 }
 
 void add_interposer_flags(Command command, LeaseFlags& flags) {
   command.flag("--interposer", flags.interposer,
                "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
+  const auto take = [&flags](const std::string& text) -> Status {
+    const auto percent = parse_share(text);
+    if (!percent) return percent.error();
+    flags.share = *percent;
+    return {};
+  };
+  command
+      .taken("--share", take,
+             "With --interposer, the most computing time of each device that the program takes, in percent (1 to 100)")
+      .type("PERCENT");
+}
+
+Result<int> parse_share(std::string_view text) {
+  const auto hint = "give percent of the computing time of each device, 1 to 100: --share 30";
+  const auto percent = parse_number<int>(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
+  if (!percent) return bad_request(fmt::format("'{}' is no number of percent", printable(text)), hint);
+  if (*percent >= 1 && *percent <= 100) return *percent;
+  return bad_request(fmt::format("'{}' is not between 1 and 100", printable(text)), hint);
+}
+
+std::optional<int> check_share(const LeaseFlags& flags) {
+  if (!flags.share || flags.interposer) return std::nullopt;
+  return usage_error("--share needs --interposer: the library in the program keeps the program to its share",
+                     "add --interposer");
 }
 
 Bytes whole_size(const LeaseFlags& flags, const json& status) { return whole_device(flags, status, &Whole::most).most; }
@@ -346,6 +370,7 @@ json lease_body(const LeaseFlags& flags, const std::string& consumer, Bytes vram
   if (flags.memory) body["memory_bytes"] = flags.memory->count;
   if (flags.soft) body["soft_bytes"] = flags.soft->count;
   if (flags.interposer) body["interposer"] = true;
+  if (flags.share) body["share"] = *flags.share;
   if (flags.ttl) body["ttl_seconds"] = *flags.ttl / std::chrono::seconds(1);
   const auto put_idle = [&body](const char* part, const std::optional<Duration>& time) {
     if (time) body["idle"][part] = *time / std::chrono::seconds(1);

@@ -26,7 +26,8 @@ struct LeaseFlags {
   std::optional<Duration> ttl;
   std::optional<Duration> wait;                             // give up after this time; unset: never
   std::optional<Duration> idle_warn, idle_pause, idle_end;  // --idle-…: zero is off; unset: the daemon's rules
-  bool interposer = false;  // libsublet-cuda.so is preloaded into the program
+  bool interposer = false;   // libsublet-cuda.so is preloaded into the program
+  std::optional<int> share;  // percent of the computing time of each device; unset: no bound
   bool no_wait = false;
   bool dry_run = false;
 };
@@ -39,6 +40,10 @@ void add_lease_flags(Command command, LeaseFlags& flags);
 
 // The flags of a verb that starts a program, about the library between this program and the driver.
 void add_interposer_flags(Command command, LeaseFlags& flags);
+// "30" or "30%".
+Result<int> parse_share(std::string_view text);
+// A share without the library is refused. Returns the exit code after the usage error was printed; nothing if it fits.
+std::optional<int> check_share(const LeaseFlags& flags);
 
 // Whether --gpu may mean `device` (of /v1/status): by its id, its index or the start of its uuid, alone or in a list.
 bool device_matches(const nlohmann::json& device, const std::string& wanted);

@@ -179,6 +179,11 @@ constexpr Column lease_columns[] = {
     {"activity", "ACTIVITY", false, false,
      +[](const json& r, const Look&) { return text_cell(member(r, "activity"), "state"); }},
     {"idle", "IDLE RULE", false, false, +[](const json& r, const Look&) { return Cell{idle_rule_phrase(r)}; }},
+    {"share", "SHARE", false, true,
+     +[](const json& r, const Look&) {
+       const auto share = number_at(r, "share");
+       return share ? Cell{fmt::format("{} %", *share)} : Cell{"-"};
+     }},
     {"peak", "PEAK", false, true, +[](const json& r, const Look&) { return size_cell(r, "peak_used_bytes"); }},
     {"age", "AGE", true, true, +[](const json& r, const Look& l) { return Cell{since(r, "created_at", l)}; }},
     {"waited", "WAITED", false, true, waited_cell},

@@ -133,6 +133,26 @@ std::string work_phrase(const json& counts) {
   return out + ".";
 }
 
+// " It may use 30 % of the computing time of each device; used 29.6 % in the last reading; its launches have waited
+// 12.3 s."
+std::string share_phrase(const json& lease) {
+  const auto share = number_at(lease, "share");
+  if (!share) return {};
+  std::string out = fmt::format(" It may use {} % of the computing time of each device", *share);
+  const json& use = member(lease, "share_use");
+  const auto& devices = list_at(use, "devices");
+  for (const json& device : devices) {
+    const json& used = member(device, "used_percent");
+    const std::string where = devices.size() > 1 ? fmt::format(" of {}", text_at(device, "uuid")) : "";
+    if (used.is_number())
+      out += fmt::format("; used {} %{} in the last reading{}", used.get<double>(), where,
+                         flag_at(device, "exceeded") ? ", which is more than its share" : "");
+  }
+  if (const json& waited = member(use, "waited_seconds"); waited.is_number())
+    out += fmt::format("; its launches have waited {} s", waited.get<double>());
+  return out + ".";
+}
+
 // " The interposer refuses allocations beyond it (2 processes)."; "" without the interposer.
 std::string interposer_limit(const json& lease) {
   constexpr int most_named = 3;
@@ -160,7 +180,7 @@ std::string holding(const json& lease, const json& queue, const Look& look) {
           : fmt::format(" It has held {} on {} for {}, and uses {}.", size, where, time, used);
   if (number_at(lease, "over_bytes").value_or(0) > 0)
     out += fmt::format(" That is {} more than it leased.", size_at(lease, "over_bytes"));
-  out += interposer_limit(lease);
+  out += interposer_limit(lease) + share_phrase(lease);
   if (const std::string stray = stray_phrase(lease, look); !stray.empty()) out += fmt::format(" It {}.", stray);
   if (flag_at(member(lease, "owner"), "keeper_killed"))
     out += fmt::format(" Its keeper (pid {}) was killed: its exit status stays unknown.",

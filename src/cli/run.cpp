@@ -108,7 +108,7 @@ bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());
   const Bytes vram = wanted.all ? whole_size(wanted, status_) : wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
-  if (wanted.gpus > devices || vram > outer.vram) return false;
+  if (wanted.gpus > devices || vram > outer.vram || wanted.share) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
   return std::ranges::count_if(devices_here, [&](const json& device) {

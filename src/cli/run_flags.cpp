@@ -104,6 +104,7 @@ std::optional<int> check_flags(const Common& common, const RunFlags& flags) {
     return usage_error(
         fmt::format("--soft is {}, not below the {} of --memory", format_size(*lease.soft), format_size(*lease.memory)),
         "the soft limit must be below the ceiling");
+  if (const auto refused = check_share(lease)) return refused;
   return flags.is_supervised() ? check_supervised(common, flags) : check_foreground(flags);
 }
 

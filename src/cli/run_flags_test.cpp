@@ -33,6 +33,18 @@ TEST(RunFlags, OfTheForegroundExcludeDetach) {
             "sublet: --status-fd and --detach cannot both be given");
 }
 
+TEST(RunFlags, AShareNeedsTheLibraryAndIsAPercentage) {
+  EXPECT_EQ(refusal({"--share", "30", "--", "true"}),
+            "sublet: --share needs --interposer: the library in the program keeps the program to its share");
+  EXPECT_EQ(refusal({"--interposer", "--share", "0", "--", "true"}), "sublet: --share: '0' is not between 1 and 100");
+  EXPECT_EQ(refusal({"--interposer", "--share", "101%", "--", "true"}),
+            "sublet: --share: '101%' is not between 1 and 100");
+  for (const char* wrong : {"much", "%", "", "30.5", "-3", "30%%"})
+    EXPECT_NE(refusal({"--interposer", "--share", wrong, "--", "true"}), "") << wrong;
+  EXPECT_EQ(parse_share("30").value(), 30);
+  EXPECT_EQ(parse_share("30%").value(), 30);
+}
+
 TEST(RunFlags, NeedOneProgram) {
   EXPECT_EQ(refusal({"--detach"}), "sublet: run needs a program after '--'");
   EXPECT_EQ(refusal({"--command", ""}), "sublet: --command: the line is empty");

@@ -83,6 +83,7 @@ std::optional<int> check_open(const Common& common, const SessionFlags& flags) {
     return usage_error("--dry-run needs a size, and --exclusive has none", "give --vram");
   if (flags.pty && !has_command)
     return usage_error("--pty needs a program", "for example: sublet session open --vram 8GiB --pty -- bash");
+  if (const auto refused = check_share(flags.lease)) return refused;
   if (flags.lease.interposer && !has_command)
     return usage_error("--interposer needs a program: it is preloaded when Sublet starts the program",
                        "give the program after '--', or start it with sublet run --interposer inside the session");

@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/size_bounds.h"
 #include "cli/fetch.h"
+#include "cli/lease_flags.h"
 #include "cli/shims.h"
 #include "cli/wait_line.h"
 #include "keep/preload.h"
@@ -27,7 +28,7 @@ struct ShimFlags {
   std::string consumer, real;
   std::string if_absent = "run";
   bool system = false;
-  bool interposer = false;
+  LeaseFlags lease;  // interposer and share
 };
 
 // A failed change of a file: not allowed, or failed otherwise.
@@ -67,7 +68,8 @@ Result<shim::Settings> settings_of(const ShimFlags& flags) {
   const auto policy = shim::parse_if_absent(flags.if_absent);
   if (!policy) return policy.error();
   settings.if_absent = *policy;
-  settings.interposer = flags.interposer;
+  settings.interposer = flags.lease.interposer;
+  settings.share = flags.lease.share.value_or(0);
   if (!is_label(settings.consumer))
     return bad_request(fmt::format("'{}' cannot name a consumer", printable(settings.consumer)),
                        "a name has 1 to 64 printable characters, and no '/'");
@@ -153,6 +155,7 @@ void warn_of_path(const std::string& path, const std::string& real) {
 
 int add_shim_file(const Common& common, const ShimFlags& flags) {
   if (const auto checked = check_shim_name(flags.name); !checked) return fail(checked.error());
+  if (const auto refused = check_share(flags.lease)) return *refused;
   const auto directory = chosen_directory(flags);
   if (!directory) return fail(directory.error());
   const auto settings = settings_of(flags);
@@ -219,8 +222,7 @@ void declare_shim_add(Command command, ShimFlags& flags) {
               "If no daemon answers: run the program without a lease, wait for the daemon, or fail with exit 69 (run)")
       .type("HOW")
       .one_of({"run", "wait", "fail"});
-  command.flag("--interposer", flags.interposer,
-               "Preload libsublet-cuda.so, which refuses allocations beyond the lease's size");
+  add_interposer_flags(command, flags.lease);
   add_system_flag(command, flags, "Make it for all users; needs root");
 }
 

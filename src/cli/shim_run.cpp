@@ -74,11 +74,13 @@ int exec_program(const std::string& file, const std::vector<std::string>& comman
 
 int run_shim(const std::vector<std::string>& words) {
   const auto mark = std::find(words.begin(), words.end(), "--");
-  if (mark - words.begin() != 6 || mark + 1 == words.end())
+  if (mark - words.begin() != 7 || mark + 1 == words.end())
     return usage_error("__shim is for the program sublet-shim only", "see: sublet shim --help");
   const auto bytes = parse_number<std::int64_t>(words[1]);
   const auto policy = shim::parse_if_absent(words[3]);
-  if (!bytes || !policy) return usage_error("sublet-shim is of another version than sublet", "see: sublet shim doctor");
+  const auto share = parse_number<int>(words[5]);
+  if (!bytes || !policy || !share)
+    return usage_error("sublet-shim is of another version than sublet", "see: sublet shim doctor");
   Common common;
   common.verb = "run";
   common.command.emplace(mark + 1, words.end());
@@ -86,7 +88,8 @@ int run_shim(const std::vector<std::string>& words) {
   flags.lease.vram = Bytes{*bytes};
   flags.lease.name = words[2];
   flags.lease.interposer = words[4] == "interposer";
-  flags.shim = ShimCall{words[0], words[5], *policy};
+  if (*share > 0) flags.lease.share = *share;
+  flags.shim = ShimCall{words[0], words[6], *policy};
   return run(common, flags);
 }
 

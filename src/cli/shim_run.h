@@ -28,8 +28,8 @@ int exec_program(const std::string& file, const std::vector<std::string>& comman
 // The hint for a real program that cannot start.
 std::string real_hint(const std::string& shim);
 
-// `sublet __shim NAME BYTES CONSUMER IF_ABSENT INTERPOSER REAL -- ARGV…`, which sublet-shim executes. `words`: all
-// behind the verb.
+// `sublet __shim NAME BYTES CONSUMER IF_ABSENT INTERPOSER SHARE REAL -- ARGV…`, which sublet-shim executes. `words`:
+// all behind the verb.
 int run_shim(const std::vector<std::string>& words);
 
 }  // namespace sublet::cli

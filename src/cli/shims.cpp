@@ -181,6 +181,7 @@ nlohmann::json shims_json(const std::vector<KnownShim>& shims) {
                        {"consumer", nullptr},
                        {"if_absent", nullptr},
                        {"interposer", nullptr},
+                       {"share", nullptr},
                        {"real", nullptr},
                        {"problems", checks_json(known.problems).at("checks")}};
     if (known.settings) {
@@ -188,6 +189,7 @@ nlohmann::json shims_json(const std::vector<KnownShim>& shims) {
       row["consumer"] = visible(known.settings->consumer);
       row["if_absent"] = shim::to_string(known.settings->if_absent);
       row["interposer"] = known.settings->interposer;
+      if (known.settings->share > 0) row["share"] = known.settings->share;
     }
     if (!known.real.empty()) row["real"] = visible(known.real);
     list.push_back(std::move(row));

@@ -96,22 +96,23 @@ Result<Question> receive(const proc::ProcRoot& root, int connection) {
                   .sender = std::move(*peer)};
 }
 
-Status answer(int connection, sublet_credit_result result, const Pages* pages) {
+Status answer(int connection, sublet_credit_result result, const Pages* pages, int share_page) {
   sublet_credit_answer said{.size = sizeof said, .abi = SUBLET_CREDIT_ABI, .result = result, .reserved = 0};
   iovec part{&said, sizeof said};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(3 * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   if (pages != nullptr) {
+    const std::array files{pages->limit_file(), pages->use_file(), share_page};
+    const std::size_t size = (share_page < 0 ? 2 : 3) * sizeof(int);
     message.msg_control = control.data();
-    message.msg_controllen = control.size();
+    message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    const std::array files{pages->limit_file(), pages->use_file()};
-    std::memcpy(CMSG_DATA(header), files.data(), sizeof files);
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), files.data(), size);
   }
   if (::sendmsg(connection, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof said) return {};
   return from_errno("sendmsg", errno);

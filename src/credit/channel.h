@@ -34,7 +34,7 @@ Result<Fd> accept(int listener);
 // come with it are closed.
 Result<Question> receive(const proc::ProcRoot& root, int connection);
 
-// Sends the answer; `pages` belong to the answer to SUBLET_CREDIT_BEGIN.
-Status answer(int connection, sublet_credit_result result, const Pages* pages = nullptr);
+// Sends the answer; `pages` and the share page, if there is one, belong to the answer to SUBLET_CREDIT_BEGIN.
+Status answer(int connection, sublet_credit_result result, const Pages* pages = nullptr, int share_page = -1);
 
 }  // namespace sublet::credit

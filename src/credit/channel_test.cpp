@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -64,13 +65,8 @@ struct Channel : ::testing::Test {
     return receive(root, connection.get());
   }
 
-  std::string folder, path;
-  Fd listener;
-  proc::ProcRoot root = *proc::ProcRoot::open();
-};
-
-TEST_F(Channel, AProcessAsksAndGetsItsPages) {
-  const pid_t child = process([this] {
+  // Asks for pages, and gets so many files.
+  int begin(std::size_t wanted) const {
     const int socket = connected();
     if (::send(socket, &begins, sizeof begins, 0) != sizeof begins) return 1;
     sublet_credit_answer said{};
@@ -83,8 +79,29 @@ TEST_F(Channel, AProcessAsksAndGetsItsPages) {
     message.msg_controllen = sizeof control;
     if (::recvmsg(socket, &message, 0) != sizeof said || said.result != SUBLET_CREDIT_GRANTED) return 2;
     const cmsghdr* files = CMSG_FIRSTHDR(&message);
-    return files != nullptr && files->cmsg_len == CMSG_LEN(2 * sizeof(int)) ? 0 : 3;
-  });
+    return files != nullptr && files->cmsg_len == CMSG_LEN(wanted * sizeof(int)) ? 0 : 3;
+  }
+
+  std::string folder, path;
+  Fd listener;
+  proc::ProcRoot root = *proc::ProcRoot::open();
+};
+
+TEST_F(Channel, AProcessOfALeaseWithAShareGetsAThirdFile) {
+  const pid_t child = process([this] { return begin(3); });
+  const Fd connection = take();
+  const auto question = next(connection);
+  ASSERT_TRUE(question) << question.error().detail;
+  Desk desk({{.limit = 100 * MiB, .share = 30}});
+  const auto pages = desk.begin(question->sender.process);
+  ASSERT_TRUE(pages);
+  const Fd share(::memfd_create("share", MFD_CLOEXEC));
+  EXPECT_TRUE(answer(connection.get(), SUBLET_CREDIT_GRANTED, *pages, share.get()));
+  EXPECT_EQ(status_of(child), 0);
+}
+
+TEST_F(Channel, AProcessAsksAndGetsItsPages) {
+  const pid_t child = process([this] { return begin(2); });
   const Fd connection = take();
   const auto question = next(connection);
   ASSERT_TRUE(question) << question.error().detail;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <numeric>
 
 namespace sublet::credit {
 namespace {
@@ -36,7 +37,14 @@ void Counts::add(const Counts& more) {
   allocated = sum(allocated, more.allocated);
   other_errors = sum(other_errors, more.other_errors);
   for (const auto& [code, number] : more.errors) add_errors(code, number);
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    busy[i] = sum(busy[i], more.busy[i]);
+    waited[i] = sum(waited[i], more.waited[i]);
+  }
 }
+
+std::int64_t Counts::all_busy() const { return std::accumulate(busy.begin(), busy.end(), std::int64_t{0}, sum); }
+std::int64_t Counts::all_waited() const { return std::accumulate(waited.begin(), waited.end(), std::int64_t{0}, sum); }
 
 Counts Counts::since(const Counts& before) const {
   const auto growth = [](std::int64_t now, std::int64_t then) { return now > then ? now - then : 0; };
@@ -47,6 +55,10 @@ Counts Counts::since(const Counts& before) const {
   for (const auto& [code, number] : errors) {
     const auto then = before.errors.find(code);
     grown.add_errors(code, growth(number, then == before.errors.end() ? 0 : then->second));
+  }
+  for (std::size_t i = 0; i < busy.size(); ++i) {
+    grown.busy[i] = growth(busy[i], before.busy[i]);
+    grown.waited[i] = growth(waited[i], before.waited[i]);
   }
   return grown;
 }
@@ -59,6 +71,10 @@ Counts read_counts(const sublet_use_page& page) {
                 .allocated = amount(shard.allocated)});
   for (const sublet_use_error& error : page.error) counts.add_errors(read(error.code), amount(error.count));
   counts.other_errors = sum(counts.other_errors, amount(page.other_errors));
+  for (std::size_t i = 0; i < counts.busy.size(); ++i) {
+    counts.busy[i] = amount(page.device[i].busy);
+    counts.waited[i] = amount(page.device[i].held);
+  }
   return counts;
 }
 

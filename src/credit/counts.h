@@ -5,6 +5,7 @@
 
 #include "wire/limit.h"
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -23,7 +24,11 @@ struct Counts {
   std::int64_t allocated = 0;                      // bytes
   std::map<std::uint32_t, std::int64_t> errors{};  // by code
   std::int64_t other_errors = 0;                   // of other codes
+  // ns by device, in the order of the limit page: time of the device that launches were charged, and that they waited.
+  std::array<std::int64_t, SUBLET_LIMIT_DEVICES> busy{}, waited{};
 
+  std::int64_t all_busy() const;    // on all devices
+  std::int64_t all_waited() const;
   void add(const Counts& more);
   void add_errors(std::uint32_t code, std::int64_t number);
   // The difference to an earlier page. Nothing is less than zero.

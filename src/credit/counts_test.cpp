@@ -25,6 +25,22 @@ TEST(Counts, APageIsTheSumOfItsShards) {
   EXPECT_EQ(read_counts(page), (Counts{7, 101, 4096, {{2, 5}, {700, 1}}, 9}));
 }
 
+TEST(Counts, TimesAreThoseOfEachDevice) {
+  sublet_use_page page{};
+  page.size = sizeof page;
+  page.device[0].busy = 100, page.device[0].held = 7;
+  page.device[SUBLET_LIMIT_DEVICES - 1].busy = ~std::uint64_t{0};
+  const Counts counts = read_counts(page);
+  EXPECT_EQ(counts.busy[0], 100);
+  EXPECT_EQ(counts.waited[0], 7);
+  EXPECT_EQ(counts.all_busy(), largest);
+  EXPECT_EQ(counts.all_waited(), 7);
+  Counts before;
+  before.busy[0] = 40, before.waited[0] = 9;
+  EXPECT_EQ(counts.since(before).busy[0], 60);
+  EXPECT_EQ(counts.since(before).waited[0], 0);
+}
+
 TEST(Counts, GrowthIsNeverLessThanZero) {
   const Counts before{7, 100, 50, {{2, 5}, {3, 1}}, 4};
   const Counts now{9, 90, 50, {{2, 4}, {700, 6}}, 5};

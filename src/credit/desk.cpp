@@ -141,6 +141,12 @@ void Desk::resize(std::size_t device, Bytes limit) {
   take_excess(device);
 }
 
+void Desk::set_gain(std::size_t device, std::uint32_t gain) {
+  if (std::exchange(devices_[device].gain, gain) == gain) return;
+  for (auto& [process, one] : processes_)
+    if (one.pages) one.pages->set_gain(device, gain);
+}
+
 void Desk::set_outside(std::size_t device, Bytes bytes) {
   outside_[device] = bytes;
   take_excess(device);

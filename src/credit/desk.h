@@ -50,6 +50,9 @@ class Desk {
   // Bytes that a context takes, for processes that begin from now on.
   void set_context(std::size_t device, Bytes context) { devices_[device].context = context; }
 
+  // The gain of all processes, also of those that begin later.
+  void set_gain(std::size_t device, std::uint32_t gain);
+
   // Tells each process what the others have charged. The daemon calls it after each reading.
   void tell_others();
 

@@ -87,6 +87,20 @@ TEST(Pages, AProcessReadsItsLimitAndCannotWriteIt) {
   }
 }
 
+TEST(Pages, AProcessReadsItsShareAndGain) {
+  Desk desk({{.limit = 100 * MiB, .share = 30}});
+  const auto first = desk.begin(one);
+  ASSERT_TRUE(first);
+  const Side side(**first);
+  EXPECT_EQ(side.limit().device[0].share, 30U);
+  EXPECT_EQ(side.limit().device[0].gain, 0U);
+  desk.set_gain(0, 1250);
+  EXPECT_EQ(side.limit().device[0].gain, 1250U);
+  const auto second = desk.begin(two);
+  ASSERT_TRUE(second);
+  EXPECT_EQ(Side(**second).limit().device[0].gain, 1250U) << "it begins later";
+}
+
 TEST(Pages, MoreDevicesThanAPageHasAreRefused) {
   Desk desk(std::vector<DeviceLimit>(SUBLET_LIMIT_DEVICES + 1));
   EXPECT_FALSE(desk.begin(one));

@@ -56,6 +56,8 @@ Result<Pages> Pages::make(std::span<const DeviceLimit> devices) {
     std::ranges::copy(devices[i].uuid, row.uuid);
     row.limit = static_cast<std::uint64_t>(devices[i].limit.count);
     row.context = static_cast<std::uint64_t>(devices[i].context.count);
+    row.share = devices[i].share;
+    row.gain = devices[i].gain;
   }
   return pages;
 }
@@ -90,6 +92,8 @@ void Pages::set_credit(std::size_t device, Bytes credit) {
 void Pages::set_others(std::size_t device, Bytes others) {
   word(limit_->device[device].others).store(static_cast<std::uint64_t>(others.count));
 }
+
+void Pages::set_gain(std::size_t device, std::uint32_t gain) { Half(limit_->device[device].gain).store(gain); }
 
 Bytes Pages::credit(std::size_t device) const {
   return {static_cast<std::int64_t>(word(limit_->device[device].credit).load())};

@@ -23,6 +23,8 @@ struct DeviceLimit {
   Uuid uuid{};
   Bytes limit{};    // of the lease
   Bytes context{};  // bytes that a context takes, as they were measured
+  std::uint32_t share = 0;  // percent of the device's time that the lease may take; 0: no bound
+  std::uint32_t gain = 0;   // thousandths by which processes multiply the time that they measured; 0: 1000
 };
 
 class Pages {
@@ -41,6 +43,7 @@ class Pages {
   void set_limit(std::size_t device, Bytes limit);
   void set_credit(std::size_t device, Bytes credit);
   void set_others(std::size_t device, Bytes others);
+  void set_gain(std::size_t device, std::uint32_t gain);
   Bytes credit(std::size_t device) const;
   Counts counts() const;     // what the process says that it has done
   bool is_uncovered() const;  // the library says that calls may pass its hooks

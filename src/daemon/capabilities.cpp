@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "http/compatible_service.h"
 #include "maintenance/maintenance.h"
+#include "share/shares.h"
 #include "tenants/tenants.h"
 
 namespace sublet::daemon {
@@ -24,6 +25,7 @@ struct CapabilitySet::Made {
   std::unique_ptr<meter::Meter> meter;
   std::unique_ptr<maintenance::Maintenance> maintenance;
   std::unique_ptr<tenants::Tenants> tenants;
+  std::unique_ptr<share::Shares> shares;
   std::unique_ptr<limit::Limits> limits;
   std::string credit_socket;
 };
@@ -117,7 +119,8 @@ Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.te
 
 Status make_limits(const Parts& parts, Made& made) {
   made.credit_socket = parts.places.credit_socket;
-  return keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config));
+  (void)keep(parts, made.shares, parts.engine, parts.places.share_dir);
+  return keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config), made.shares.get());
 }
 
 bool always(const Config&) { return true; }

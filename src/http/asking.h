@@ -18,7 +18,6 @@ struct LeaseCall {
   // Set if the keeper of a session asks: the number of the session, and that of the start.
   std::optional<std::pair<std::uint64_t, std::uint64_t>> session = {};
   idle::Rule idle = {};       // the lease's own idle rule
-  bool interposer = false;    // its program is started with the library between program and driver
   bool keep_running = false;  // its program runs on if its keeper is killed
   std::string more = {};      // a further field of the answer as JSON, `"name":value`; "" for none
 };

@@ -101,6 +101,15 @@ Status take_limits(Body& body, const engine::Engine& engine, Bytes vram, Lease& 
   return check_ceiling(engine, lease.ceiling);
 }
 
+// The library in the program holds the share.
+Status take_share(Body& body, Lease& lease) {
+  const bool is_interposed = body.boolean("interposer").value_or(false);
+  lease.share = static_cast<int>(body.integer("share", 1, 100).value_or(0));
+  if (lease.share == 0 || is_interposed) return {};
+  return bad_request("share is given without the interposer: the library in the program keeps the program to its share",
+                     "give interposer: true, and start the program with the library");
+}
+
 // The keeper of a supervised program asks for the lease of a start.
 Status take_program(Body& body, LeaseCall& asked) {
   const json* given = body.object("program");
@@ -220,7 +229,7 @@ Result<LeaseCall> read_request(Call& call, DryRunWish& dry_run) {
   if (auto taken = take_program(body, asked); !taken) return taken.error();
   if (auto taken = take_session(body, asked); !taken) return taken.error();
   if (auto taken = take_idle(body, call, asked.idle); !taken) return taken.error();
-  asked.interposer = body.boolean("interposer").value_or(false);
+  if (auto taken = take_share(body, lease); !taken) return taken.error();
   // The daemon itself looks after what it started.
   asked.keep_running = body.boolean("keep_running").value_or(false) || asked.program || asked.session;
   if (auto finished = body.finish(); !finished) return finished.error();

@@ -224,7 +224,7 @@ Reply get_metrics(Call& call) {
   if (call.capabilities.guard != nullptr) programs(page, *call.capabilities.guard);
   if (call.capabilities.sessions != nullptr) sessions_by_state(page, *call.capabilities.sessions);
   if (call.capabilities.stacks != nullptr) stacks_by_state(page, *call.capabilities.stacks);
-  if (call.capabilities.limits != nullptr) interposer_metrics(page, *call.capabilities.limits);
+  if (call.capabilities.limits != nullptr) interposer_metrics(page, engine, *call.capabilities.limits);
   if (call.capabilities.events != nullptr) targets(page, *call.capabilities.events);
   return Response{200, nullptr, {}, false, page.take(), "text/plain; version=0.0.4; charset=utf-8"};
 }

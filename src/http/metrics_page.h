@@ -55,8 +55,8 @@ inline double count(Bytes bytes) { return static_cast<double>(bytes.count); }
 
 // Each device under the names of Sublet, and under the names of the vendor's exporter (DCGM).
 void device_metrics(Page& page, const engine::Engine& engine);
-// Launches, bytes and errors of programs behind the interposer.
-void interposer_metrics(Page& page, const limit::Limits& limits);
+// Launches, bytes, errors and computing time of programs behind the interposer.
+void interposer_metrics(Page& page, const engine::Engine& engine, const limit::Limits& limits);
 // The entries of the tree of tenants.
 void tenant_metrics(Page& page, const engine::Engine& engine, const tenants::Tenants& all);
 

@@ -203,6 +203,7 @@ void write_asked(JsonText& out, const core::Lease& lease, const core::State& sta
   };
   limit("memory_bytes", lease.ceiling);
   limit("soft_bytes", lease.soft_limit);
+  out.field("share", lease.share > 0 ? std::optional(lease.share) : std::nullopt);
 }
 
 void write_times(JsonText& out, const core::Lease& lease, Time now) {
@@ -302,6 +303,7 @@ void write_lease(JsonText& out, const core::Lease& lease, const engine::Engine& 
   write_activity(out, lease, engine);
   out.key("idle").raw(engine.capabilities().lease_field("idle", lease));
   out.key("interposer").raw(engine.capabilities().lease_field("interposer", lease));
+  out.key("share_use").raw(engine.capabilities().lease_field("share_use", lease));
   out.key("session").raw(engine.capabilities().lease_field("session", lease));
   write_resize(out, lease);
   out.key("queue");

@@ -179,6 +179,7 @@ struct Lease {
   Bytes min_vram;        // least size that is taken now instead of `vram` later; 0: all or nothing
   Bytes ceiling;         // most bytes that its processes may use on each device; 0: no ceiling
   Bytes soft_limit;      // bytes on each device from which its owner is warned; 0: none
+  int share = 0;         // percent of the computing time of each device; 0: no bound. No decision depends on it
   int device_count = 1;  // number of devices, all at once
   std::vector<std::string> wanted_devices;  // uuids of the devices asked for, sorted, each once; empty: any
   std::optional<Duration> ttl;              // runs from the grant, and starts again at each renewal

@@ -125,6 +125,7 @@ struct Fields<Lease> {
                                   field("min_vram_bytes", &Lease::min_vram),
                                   field("ceiling_bytes", &Lease::ceiling),
                                   field("soft_limit_bytes", &Lease::soft_limit),
+                                  field("share_percent", &Lease::share),
                                   field("device_count", &Lease::device_count),
                                   field("wanted_devices", &Lease::wanted_devices),
                                   field("ttl_ns", &Lease::ttl),

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "credit/desk.h"
+#include "credit/shares.h"
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "engine/records.h"
@@ -31,8 +32,8 @@ struct Options {
 
 class Limits final : public engine::Capability {
  public:
-  // Keeps references. Call Capabilities::add() with it.
-  Limits(boost::asio::io_context& io, engine::Engine& engine, Options options);
+  // Keeps references. Call Capabilities::add() with it. `shares`: null, or the part that knows the shares of leases.
+  Limits(boost::asio::io_context& io, engine::Engine& engine, Options options, credit::Shares* shares = nullptr);
 
   Status start(const std::string& path);  // after the engine's start; the socket of the questions
   void stop() { questions_.stop(); }
@@ -93,6 +94,7 @@ class Limits final : public engine::Capability {
 
   void on_question(Asked asked);
   void begin(Asked& asked);
+  Fd share_page(const LeaseLimit& limit) const;
   const core::Lease* lease_for(const proc::Peer& sender) const;
   LeaseLimit* limit_of(const core::Lease& lease);
   void restore(const StoredCredit& stored);
@@ -118,9 +120,11 @@ class Limits final : public engine::Capability {
   void drop(LeaseId lease);
   void count(const LeaseLimit& limit, ProcessRef process);
   void count_all();
+  void tell_use(LeaseLimit& limit);
 
   engine::Engine& engine_;
   const Options options_;
+  credit::Shares* const shares_;
   Questions questions_;
   std::map<LeaseId, LeaseLimit> limits_;
   std::map<ProcessRef, Process> processes_;

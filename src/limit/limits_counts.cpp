@@ -30,9 +30,20 @@ void Limits::count(const LeaseLimit& limit, ProcessRef ref) {
   counts_by_who_[who].add(grown);
 }
 
+// The pages of the processes get the gain that follows from it.
+void Limits::tell_use(LeaseLimit& limit) {
+  if (shares_ == nullptr || limit.desk.devices().front().share == 0) return;
+  const credit::Counts& counts = counts_[limit.lease];
+  for (std::size_t at = 0; at < limit.devices.size(); ++at) {
+    const credit::ComputeUse use{.busy = counts.busy[at], .waited = counts.waited[at]};
+    limit.desk.set_gain(at, shares_->take_use(limit.lease, limit.devices[at], use));
+  }
+}
+
 void Limits::count_all() {
   for (const auto& [id, limit] : limits_)
     for (const ProcessRef process : limit.members) count(limit, process);
+  for (auto& [id, limit] : limits_) tell_use(limit);
   const auto has_ended = [&](const auto& entry) { return core::find(engine_.state(), entry.first) == nullptr; };
   const auto ended = static_cast<std::size_t>(std::ranges::count_if(counts_, has_ended));
   std::size_t too_many = ended - std::min(ended, most_ended);  // the oldest are forgotten

@@ -2,6 +2,7 @@
 #include "shim/settings.h"
 
 #include "base/fd.h"
+#include "base/number.h"
 #include "base/size_bounds.h"
 #include "base/text.h"
 
@@ -48,6 +49,11 @@ Status take(Settings& settings, std::string_view key, std::string_view value) {
     if (value != "true" && value != "false")
       return bad_request(fmt::format("'{}' is neither true nor false", printable(value)));
     settings.interposer = value == "true";
+  } else if (key == "share") {
+    const auto percent = parse_number<int>(value);
+    if (!percent || *percent < 1 || *percent > 100)
+      return bad_request(fmt::format("'{}' is not between 1 and 100", printable(value)));
+    settings.share = *percent;
   } else {
     return bad_request(fmt::format("unknown key '{}'", printable(key)));
   }
@@ -105,6 +111,7 @@ Result<Settings> parse_settings(std::string_view text) {
   }
   for (const std::string_view needed : {"vram", "name"})
     if (!keys.contains(needed)) return bad_request(fmt::format("the key '{}' is missing", needed));
+  if (settings.share > 0 && !settings.interposer) return bad_request("share is there without interposer = true");
   return settings;
 }
 
@@ -112,6 +119,7 @@ std::string settings_text(const Settings& settings, std::string_view name) {
   std::string text = fmt::format("# Made by: sublet shim add {}\nvram = {}\nname = {}\nif_absent = {}\n", name,
                                  size_text(settings.vram), settings.consumer, to_string(settings.if_absent));
   if (settings.interposer) text += "interposer = true\n";
+  if (settings.share > 0) text += fmt::format("share = {}\n", settings.share);
   if (!settings.real.empty()) text += fmt::format("real = {}\n", settings.real);
   return text;
 }

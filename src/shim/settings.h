@@ -26,6 +26,7 @@ struct Settings {
   std::string real;      // absolute path of the real program; "": the next program of this name in PATH
   IfAbsent if_absent = IfAbsent::run;
   bool interposer = false;  // libsublet-cuda.so is preloaded into the program
+  int share = 0;            // percent of the computing time of its device; 0: no bound
 };
 
 // Pure. An error names the line.

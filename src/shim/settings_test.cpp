@@ -15,7 +15,8 @@ TEST(ShimSettings, AreReadAsTheyAreWritten) {
   for (const Bytes vram : {2 * GiB, 1536 * MiB, Bytes{123457}}) {
     for (const char* real : {"", "/opt/a b/ffmpeg"}) {
       for (const IfAbsent policy : {IfAbsent::run, IfAbsent::wait, IfAbsent::fail}) {
-        const Settings settings{vram, "speech to text", real, policy, policy == IfAbsent::wait};
+        const Settings settings{vram, "speech to text", real, policy, policy == IfAbsent::wait,
+                                policy == IfAbsent::wait ? 30 : 0};
         const auto read = parse_settings(settings_text(settings, "ffmpeg"));
         ASSERT_TRUE(read) << read.error().detail;
         EXPECT_EQ(read->vram, vram);
@@ -23,6 +24,7 @@ TEST(ShimSettings, AreReadAsTheyAreWritten) {
         EXPECT_EQ(read->real, real);
         EXPECT_EQ(read->if_absent, policy);
         EXPECT_EQ(read->interposer, policy == IfAbsent::wait);
+        EXPECT_EQ(read->share, settings.share);
       }
     }
   }
@@ -50,6 +52,8 @@ TEST(ShimSettings, DamageIsNamedWithItsLine) {
       {"vram = 12\n", "line 1: the size '12' has no unit"},
       {"colour = red\n", "line 1: unknown key 'colour'"},
       {"interposer = 1\n", "line 1: '1' is neither true nor false"},
+      {"share = 101\n", "line 1: '101' is not between 1 and 100"},
+      {"vram = 1GiB\nname = x\nshare = 30\n", "share is there without interposer = true"},
       {"name = a/b\n", "line 1: 'a/b' cannot name a consumer"},
       {"name =\n", "line 1: '' cannot name a consumer"},
       {"real = ffmpeg\n", "line 1: 'ffmpeg' is no absolute path"},

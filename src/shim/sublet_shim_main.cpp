@@ -80,14 +80,14 @@ int run_without_daemon(const std::string& name, const std::string& why, const st
   return become(name, real, argv);
 }
 
-// `sublet __shim NAME BYTES CONSUMER IF_ABSENT INTERPOSER REAL -- ARGV…` (src/cli/shim_run.cpp).
+// `sublet __shim NAME BYTES CONSUMER IF_ABSENT INTERPOSER SHARE REAL -- ARGV…` (src/cli/shim_run.cpp).
 int hand_over(const std::string& name, const shim::Settings& settings, const std::string& real, int argc, char** argv) {
   std::string sublet = shim::directory_of(shim::program_path()) + "/sublet";
   std::string verb = "__shim", bytes = fmt::format("{}", settings.vram.count), consumer = settings.consumer;
   std::string policy(shim::to_string(settings.if_absent)), shown = name, file = real, mark = "--";
-  std::string interposer = settings.interposer ? "interposer" : "bare";
+  std::string interposer = settings.interposer ? "interposer" : "bare", share = fmt::format("{}", settings.share);
   std::vector<char*> words;
-  for (std::string* word : {&sublet, &verb, &shown, &bytes, &consumer, &policy, &interposer, &file, &mark})
+  for (std::string* word : {&sublet, &verb, &shown, &bytes, &consumer, &policy, &interposer, &share, &file, &mark})
     words.push_back(word->data());
   words.insert(words.end(), argv, argv + argc + 1);
   ::execv(sublet.c_str(), words.data());

@@ -55,11 +55,11 @@ Status take(std::string_view name, const std::string& field, const json& value, 
         value.is_string() ? GpuSpec::parse(value.get<std::string>()) : Result<GpuSpec>(bad_request("it is no text"));
     if (!spec) return wrong(name, field, value, "a description of devices such as cc>=8.0; " + spec.error().detail);
     into.gpu_spec = value.get<std::string>();
-  } else if (field == "interposer") {
+  } else if (field == "interposer" || field == "share") {
     return bad_request(
-        fmt::format("x-sublet of stack {} has interposer: containers do not see the library and the daemon's socket, "
+        fmt::format("x-sublet of stack {} has {}: containers do not see the library and the daemon's socket, "
                     "and Sublet mounts nothing into them",
-                    printable(name)),
+                    printable(name), field),
         "leave it out; the ceiling of the lease ends programs that use more");
   } else {
     return bad_request(

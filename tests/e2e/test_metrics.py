@@ -68,6 +68,8 @@ ELSEWHERE = {
     # test_limit.py: only with programs behind the interposer
     "sublet_interposer_launches_total": {"tenant", "user"}, "sublet_interposer_copied_bytes_total": {"tenant", "user"},
     "sublet_interposer_allocated_bytes_total": {"tenant", "user"},
+    "sublet_interposer_busy_seconds_total": {"tenant", "user"},
+    "sublet_interposer_waited_seconds_total": {"tenant", "user"}, "sublet_interposer_share_percent": {"tenant", "user"},
     "sublet_interposer_errors_total": {"tenant", "user", "code"}}
 
 

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "share/audit.h"
+
+#include <algorithm>
+
+namespace sublet::share {
+namespace {
+
+constexpr double busy_enough = 5;  // percent of a window; less says nothing about the gain
+constexpr double smoothing = 0.25;
+
+double ns(Duration time) { return static_cast<double>(time.count()); }
+
+}  // namespace
+
+void Audit::look(Time at, std::int64_t busy, std::optional<int> percent, int share) {
+  if (last_ && at <= *last_) return;
+  if (!last_ || at - *last_ > longest_window || busy < busy_then_) {
+    used_.reset(), over_since_.reset(), excess_.reset();
+    begin_window(at, busy);
+  } else {
+    shown_ns_ += ns(at - *last_) * percent.value_or(0) / 100;
+    is_shown_ = is_shown_ && percent.has_value();
+    if (at - begun_ >= window) close_window(at, busy, share), begin_window(at, busy);
+  }
+  last_ = at;
+}
+
+void Audit::begin_window(Time at, std::int64_t busy) {
+  begun_ = at;
+  busy_then_ = busy;
+  shown_ns_ = 0;
+  is_shown_ = true;
+}
+
+void Audit::close_window(Time at, std::int64_t busy, int share) {
+  const double length = ns(at - begun_);
+  const double charged = static_cast<double>(busy - busy_then_) * 100 / length, shown = shown_ns_ * 100 / length;
+  used_ = is_shown_ ? shown : charged;
+  if (is_shown_) {
+    judge(at, share);
+    if (charged >= busy_enough && shown >= busy_enough) follow(charged);
+  } else {
+    over_since_.reset(), excess_.reset();
+  }
+}
+
+void Audit::judge(Time at, int share) {
+  if (*used_ <= share + tolerance) {
+    over_since_.reset(), excess_.reset();
+    return;
+  }
+  if (!over_since_) over_since_ = begun_, over_ns_ = 0;
+  over_ns_ += shown_ns_;
+  const Duration over = at - *over_since_;
+  if (!excess_ && over >= lasting) excess_ = Excess{*over_since_, over_ns_ * 100 / ns(over)};
+}
+
+// `charged` has the present gain in it.
+void Audit::follow(double charged) {
+  const double measured = charged * usual_gain / gain_;
+  const double target = std::clamp(*used_ * usual_gain / measured, double{least_gain}, double{most_gain});
+  gain_ += (target - gain_) * smoothing;
+}
+
+}  // namespace sublet::share

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--share`: the share of a lease, the page of its processes, and the audit by the card. The processes are of
+tests/support/sharer.py, which speaks with the daemon as the library does.
+"""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.interposer import LIBRARY
+from tests.support.preload import preloaded
+from tests.support.sublet import MIB, ROOT, wait_until
+
+OPTIONS = preloaded(LIBRARY)["ASAN_OPTIONS"]
+PAGE = 64 + 16 * 64  # bytes of a share page
+NS = 10**9
+
+
+class Sharer:
+    """A lease with one process."""
+
+    def __init__(self, daemon, *words):
+        self.daemon = daemon
+        self.child = daemon.spawn("sublet", "run", "--vram", "256MiB", "--interposer", *words, "--", sys.executable,
+                                  ROOT / "tests/support/sharer.py", stdin=subprocess.PIPE, stderr=None,
+                                  env=daemon.env(ASAN_OPTIONS=OPTIONS))
+
+    def ask(self, line):
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+        return [int(word) for word in self.child.stdout.readline().split()]
+
+    def lease(self):
+        [found] = [lease for lease in self.daemon.leases()
+                   if (lease["owner"] or {}).get("keeper_pid") == self.child.pid]
+        return found
+
+    def use(self):
+        return self.lease()["share_use"]
+
+    def end(self):
+        self.child.stdin.close()
+        assert self.child.wait(60) == 0
+
+
+@pytest.fixture
+def card(shared_daemon):
+    return shared_daemon
+
+
+def pages(daemon):
+    folder = daemon.dir / "shares"
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def codes(daemon):
+    return [warning["code"] for warning in daemon.get("/v1/status")["warnings"]]
+
+
+# -------------------------------------------------------------------------------- the term of a lease
+
+def test_a_share_is_a_term_of_the_lease_that_is_shown_and_kept(daemon):
+    sharer = Sharer(daemon, "--share", "30%", "--tag", "train")
+    assert sharer.ask("begin") == [0, 3, *sharer_page(daemon, sharer), 30]
+    assert sharer.lease()["share"] == 30
+    assert json.loads(daemon.cli("ps", "--json").stdout)["leases"][0]["share"] == 30
+    assert "30 %" in daemon.cli("ps", "-o", "id,share").stdout
+    assert "It may use 30 % of the computing time of each device" in daemon.cli("why", "train").stdout
+    bare = daemon.spawn("sublet", "run", "--vram", "64MiB", "--tag", "bare", "--", "sleep", "600")
+    wait_until(lambda: [lease for lease in daemon.leases() if lease["tag"] == "bare"], "another lease is there")
+    assert [lease["share"] for lease in daemon.leases() if lease["tag"] == "bare"] == [None]
+    daemon.restart()
+    assert [lease["share"] for lease in daemon.leases() if lease["tag"] == "train"] == [30]
+    bare.terminate()
+    sharer.end()
+
+
+def sharer_page(daemon, sharer):
+    """-> inode and size of the file of its share page"""
+    wait_until(lambda: pages(daemon), "the page is there")
+    info = os.stat(daemon.dir / "shares" / sharer.lease()["id"])
+    assert info.st_mode & 0o777 == 0o600 and os.stat(daemon.dir / "shares").st_mode & 0o777 == 0o700
+    return info.st_ino, info.st_size
+
+
+@pytest.mark.parametrize("words, told", [
+    (["run", "--share", "30"], "--share needs --interposer"),
+    (["run", "--detach", "--share", "30"], "--share needs --interposer"),
+    (["session", "open", "--share", "30"], "--share needs --interposer"),
+    (["run", "--interposer", "--share", "0"], "--share: '0' is not between 1 and 100"),
+    (["session", "open", "--interposer", "--share", "101"], "--share: '101' is not between 1 and 100"),
+    (["run", "--interposer", "--share", "much"], "--share: 'much' is no number of percent")])
+def test_a_share_that_cannot_be_is_refused(card, words, told):
+    done = card.cli(*words, "--vram", "64MiB", "--", "true")
+    assert done.returncode == 2 or done.returncode == 125, done
+    assert told in done.stderr and "hint:" in done.stderr
+    assert not [lease for lease in card.leases() if lease["state"] != "ended"]
+
+
+@pytest.mark.parametrize("path", ["/v1/leases", "/v1/programs", "/v1/sessions"])
+def test_the_api_refuses_a_share_without_the_library(card, path):
+    body = {"vram_bytes": 64 * MIB, "share": 30}
+    if path != "/v1/leases":
+        body |= {"arguments": ["true"], "directory": "/", "tag": "x"}
+    api = card.api()
+    for more in ({}, {"interposer": False}, {"interposer": None}):
+        reply = api.post(path, body | more)
+        assert reply.status == 400 and "share is given without the interposer" in reply["detail"], reply
+    for wrong in (0, 101, "30", 2.5, True):
+        assert api.post(path, body | {"interposer": True, "share": wrong}).status == 400
+
+
+def test_supervised_programs_and_sessions_have_a_share(daemon):
+    daemon.cli("run", "--detach", "--tag", "serve", "--vram", "64MiB", "--interposer", "--share", "40", "--", "sleep",
+               "600", check=0)
+    daemon.cli("session", "open", "--tag", "work", "--vram", "64MiB", "--interposer", "--share", "20", "--", "sleep",
+               "600", check=0)
+    wait_until(lambda: {lease["tag"]: lease["share"] for lease in daemon.leases()} == {"serve": 40, "work": 20},
+               "both have their leases")
+
+
+# -------------------------------------------------------------------------------- the page
+
+def test_all_processes_of_a_lease_get_one_page_which_outlives_the_daemon(daemon):
+    sharer = Sharer(daemon, "--share", "30")
+    first = sharer.ask("begin")
+    assert first[:2] == [0, 3] and first[3:] == [PAGE, 30]
+    assert sharer.ask("begin") == first
+    (daemon.dir / "shares/lease-999").write_text("left over")
+    (daemon.dir / "shares/other").write_text("left over")
+    lease = sharer.lease()["id"]
+    daemon.restart()
+    assert sharer.ask("begin") == first, "the same page"
+    assert pages(daemon) == [lease]
+    sharer.end()
+    wait_until(lambda: pages(daemon) == [], "the page is gone with its lease")
+
+
+def test_pages_of_leases_that_ended_while_the_daemon_was_away_are_removed(daemon):
+    sharer = Sharer(daemon, "--share", "30")
+    sharer.ask("begin")
+    wait_until(lambda: len(pages(daemon)) == 1, "the page is there")
+    daemon.cli("stop", sharer.lease()["id"], "--force", check=0)
+    daemon.restart()
+    wait_until(lambda: pages(daemon) == [], "no page is left")
+
+
+def test_a_page_that_a_process_makes_larger_is_cut(daemon):
+    sharer = Sharer(daemon, "--share", "30")
+    sharer.ask("begin")
+    file = daemon.dir / "shares" / sharer.lease()["id"]
+    os.truncate(file, 1 << 20)
+    wait_until(lambda: file.stat().st_size == PAGE, "a reading has come")
+    sharer.end()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_another_user_cannot_open_a_page(daemon):
+    sharer = Sharer(daemon, "--share", "30")
+    sharer.ask("begin")
+    os.chmod(daemon.dir, 0o755)  # as the runtime directory of the system's daemon
+    page = daemon.dir / "shares" / sharer.lease()["id"]
+    done = subprocess.run(["cat", page], user=54321, capture_output=True, text=True)
+    assert done.returncode != 0 and "ermission denied" in done.stderr
+    sharer.end()
+
+
+def test_a_whole_share_needs_no_page(card):
+    sharer = Sharer(card, "--share", "100")
+    assert sharer.ask("begin") == [0, 2, 0, 0, 100]
+    assert sharer.lease()["share"] == 100 and sharer.use() is None
+    sharer.end()
+    sharer = Sharer(card)
+    assert sharer.ask("begin") == [0, 2, 0, 0, 0]
+    sharer.end()
+
+
+# -------------------------------------------------------------------------------- the audit
+
+def metric(daemon, name):
+    lines = [line.split() for line in daemon.get("/metrics").body.splitlines()]
+    return sum(float(line[-1]) for line in lines if line[0].startswith(f"sublet_{name}{{"))
+
+
+def test_use_and_waits_are_told(daemon):
+    sharer = Sharer(daemon, "--share", "30", "--tag", "train")
+    sharer.ask("begin")
+    sharer.ask(f"say {2 * NS} {123 * NS // 10}")
+    wait_until(lambda: (sharer.use() or {}).get("waited_seconds") == 12.3, "a reading has come")
+    assert sharer.use()["busy_seconds"] == 2
+    wait_until(lambda: "its launches have waited 12.3 s" in daemon.cli("why", "train").stdout, "why tells it")
+    assert metric(daemon, "interposer_waited_seconds_total") == 12.3
+    assert metric(daemon, "interposer_busy_seconds_total") == 2
+    assert metric(daemon, "interposer_share_percent") == 30
+    sharer.end()
+
+
+def test_more_than_the_share_is_warned_of_until_it_is_over(daemon):
+    sharer = Sharer(daemon, "--share", "30", "--tag", "train")
+    sharer.ask("begin")
+    sharer.ask("load 90")
+    wait_until(lambda: "share_exceeded" in codes(daemon), "the card shows it")
+    [warning] = [one for one in daemon.get("/v1/status")["warnings"] if one["code"] == "share_exceeded"]
+    assert sharer.lease()["id"] in warning["text"] and "its share is 30 %" in warning["text"]
+    assert sharer.use()["devices"][0]["exceeded"] and sharer.use()["devices"][0]["used_percent"] > 40
+    assert "which is more than its share" in daemon.cli("why", "train").stdout
+    assert 'code="share_exceeded"' in daemon.get("/metrics").body
+    events = daemon.api().get("/v1/events?follow=false&type=warning", Last_Event_ID="0").body
+    assert [event for event in events if event.get("code") == "share_exceeded"]
+    sharer.ask("unload")
+    wait_until(lambda: "share_exceeded" not in codes(daemon), "it is over")
+    assert sharer.lease()["state"] == "active", "nothing was ended for it"
+    sharer.end()
+
+
+def test_the_gain_follows_the_card(daemon):
+    sharer = Sharer(daemon, "--share", "90")
+    sharer.ask("begin")
+    sharer.ask("load 60")
+    sharer.ask("work 20")  # it measures less than the card shows
+    wait_until(lambda: sharer.ask("gain")[0] > 1200, "the page has it")
+    assert sharer.use()["devices"][0]["gain"] > 1.2
+    sharer.end()
