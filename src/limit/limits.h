@@ -94,6 +94,7 @@ class Limits final : public engine::Capability {
 
   void on_question(Asked asked);
   void begin(Asked& asked);
+  std::size_t processes_of(const std::string& user) const;
   Fd share_page(const LeaseLimit& limit) const;
   const core::Lease* lease_for(const proc::Peer& sender) const;
   LeaseLimit* limit_of(const core::Lease& lease);

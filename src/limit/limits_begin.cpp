@@ -10,8 +10,8 @@
 namespace sublet::limit {
 namespace {
 
-// Beyond these, a process is not limited.
-constexpr std::size_t most_members = 1024, most_processes = 8192;
+// Beyond these, a process is not limited. One user cannot take the places of all others.
+constexpr std::size_t most_members = 1024, most_of_user = 2048, most_processes = 8192;
 
 }  // namespace
 
@@ -64,6 +64,13 @@ Fd Limits::share_page(const LeaseLimit& limit) const {
   return Fd();
 }
 
+std::size_t Limits::processes_of(const std::string& user) const {
+  std::size_t sum = 0;
+  for (const auto& [id, limit] : limits_)
+    if (limit.who.second == user) sum += limit.members.size();
+  return sum;
+}
+
 void Limits::begin(Asked& asked) {
   proc::Peer& sender = asked.question.sender;
   const core::Lease* lease = lease_for(sender);
@@ -71,8 +78,10 @@ void Limits::begin(Asked& asked) {
   const auto known = processes_.find(sender.process);
   const bool is_new = known == processes_.end();
   if (limit == nullptr || (!is_new && known->second.lease != lease->id)) return answer(asked, SUBLET_CREDIT_UNKNOWN);
-  if (is_new && (limit->members.size() >= most_members || processes_.size() >= most_processes)) {
-    log::warn({.lease = lease->id}, "process {} has no limit: {} processes have one", sender.pid, processes_.size());
+  if (is_new && (limit->members.size() >= most_members || processes_of(lease->user) >= most_of_user ||
+                 processes_.size() >= most_processes)) {
+    log::warn({.lease = lease->id}, "process {} has no limit: {} processes have one, {} of them in this lease",
+              sender.pid, processes_.size(), limit->members.size());
     return answer(asked, SUBLET_CREDIT_UNKNOWN);
   }
   if (!is_new) {  // its earlier program, or its counts move to the new page

@@ -90,12 +90,14 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
   void welcome(Fd connection) {
     if (take(connection)) return;
     const auto uid = uid_of(connection.get());
-    if (!uid || waiting_ >= most_waiting) return;
-    auto& of_user = waiting_of_[*uid];
-    if (of_user.size() >= most_waiting_of_user) of_user.front()->socket.cancel();
+    if (!uid) return;
+    if (const auto known = waiting_of_.find(*uid);
+        known != waiting_of_.end() && known->second.size() >= most_waiting_of_user)
+      send_away(known->second.front());
+    if (waiting_ >= most_waiting) return;
     const auto waiting = std::make_shared<Waiting>(io_, connection.release(), *uid);
     ++waiting_;
-    of_user.push_back(waiting);
+    waiting_of_[*uid].push_back(waiting);
     waiting->timer.expires_after(most_wait);
     waiting->timer.async_wait([waiting](const boost::system::error_code& error) {
       if (!error) waiting->socket.cancel();
@@ -109,11 +111,20 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
                                });
   }
 
+  // It leaves at once: its handler runs later, and others may come before.
+  void send_away(std::shared_ptr<Waiting> waiting) {
+    leave(waiting);
+    waiting->socket.cancel();
+  }
+
   void leave(const std::shared_ptr<Waiting>& waiting) {
-    auto& of_user = waiting_of_.at(waiting->uid);
-    of_user.erase(std::ranges::find(of_user, waiting));
+    const auto of_user = waiting_of_.find(waiting->uid);
+    if (of_user == waiting_of_.end()) return;
+    const auto place = std::ranges::find(of_user->second, waiting);
+    if (place == of_user->second.end()) return;
+    of_user->second.erase(place);
     --waiting_;
-    if (of_user.empty()) waiting_of_.erase(waiting->uid);
+    if (of_user->second.empty()) waiting_of_.erase(of_user);
   }
 
   // False: the question has not come yet.
