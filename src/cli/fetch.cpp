@@ -77,22 +77,13 @@ int exit_code(const client::Failure& failure) {
 
 Error in_flags(Error error, std::string_view verb) {
   using Named = std::pair<std::string_view, std::string_view>;
-  static constexpr Named flags[] = {{"consumer", "--name"},
-                                    {"device", "--gpu"},
-                                    {"devices", "--gpus"},
-                                    {"min_vram_bytes", "--min-vram"},
-                                    {"memory_bytes", "--memory"},
-                                    {"soft_bytes", "--soft"},
-                                    {"restart", "--restart"},
-                                    {"share", "--share"},
-                                    {"name", "--name"},
-                                    {"pausable", "--pausable"},
-                                    {"priority", "--priority"},
-                                    {"tag", "--tag"},
-                                    {"tenant", "--tenant"},
-                                    {"tier", "--tier"},
-                                    {"ttl_seconds", "--ttl"},
-                                    {"vram_bytes", "--vram"}};
+  static constexpr Named flags[] = {
+      {"consumer", "--name"},           {"device", "--gpu"},          {"devices", "--gpus"},
+      {"min_vram_bytes", "--min-vram"}, {"memory_bytes", "--memory"}, {"soft_bytes", "--soft"},
+      {"restart", "--restart"},         {"share", "--share"},         {"name", "--name"},
+      {"pausable", "--pausable"},       {"priority", "--priority"},   {"tag", "--tag"},
+      {"tenant", "--tenant"},           {"tier", "--tier"},           {"ttl_seconds", "--ttl"},
+      {"vram_bytes", "--vram"}};
   if (error.code != Code::BadRequest) return error;
   for (const auto& [field, flag] : flags) {
     if (error.detail.starts_with(fmt::format("{} is ", field))) error.detail.replace(0, field.size(), flag);

@@ -26,7 +26,7 @@ struct LeaseFlags {
   std::optional<Duration> ttl;
   std::optional<Duration> wait;                             // give up after this time; unset: never
   std::optional<Duration> idle_warn, idle_pause, idle_end;  // --idle-…: zero is off; unset: the daemon's rules
-  bool interposer = false;   // libsublet-cuda.so is preloaded into the program
+  bool interposer = false;                                  // libsublet-cuda.so is preloaded into the program
   std::optional<int> share;  // percent of the computing time of each device; unset: no bound
   bool no_wait = false;
   bool dry_run = false;

@@ -65,8 +65,7 @@ int run_in_terminal(const Common& common, client::Client client, const nlohmann:
   }
   talk.say(fmt::format("{}: {} until the program ends", session_phrase(session, look), command.front()));
   ::setenv("SUBLET_SESSION", id.c_str(), 1);
-  const keep::Launch launch{
-      command, keep::program_environment(environ, client.endpoint(), *lease, status), limits};
+  const keep::Launch launch{command, keep::program_environment(environ, client.endpoint(), *lease, status), limits};
   keep::Keeper keeper(client, events, signals, talk.listener(), std::move(*lease), token);
   const keep::Outcome outcome = keeper.run(launch);
   if (outcome.interrupted_by != 0) {

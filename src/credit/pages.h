@@ -21,8 +21,8 @@ using Uuid = std::array<std::uint8_t, 16>;
 
 struct DeviceLimit {
   Uuid uuid{};
-  Bytes limit{};    // of the lease
-  Bytes context{};  // bytes that a context takes, as they were measured
+  Bytes limit{};            // of the lease
+  Bytes context{};          // bytes that a context takes, as they were measured
   std::uint32_t share = 0;  // percent of the device's time that the lease may take; 0: no bound
   std::uint32_t gain = 0;   // thousandths by which processes multiply the time that they measured; 0: 1000
 };
@@ -45,7 +45,7 @@ class Pages {
   void set_others(std::size_t device, Bytes others);
   void set_gain(std::size_t device, std::uint32_t gain);
   Bytes credit(std::size_t device) const;
-  Counts counts() const;     // what the process says that it has done
+  Counts counts() const;      // what the process says that it has done
   bool is_uncovered() const;  // the library says that calls may pass its hooks
   // As the process says: in 0 … `most`. Before the process has taken its pages: `most`, because its earlier pages may
   // have as much.

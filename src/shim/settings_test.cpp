@@ -15,8 +15,8 @@ TEST(ShimSettings, AreReadAsTheyAreWritten) {
   for (const Bytes vram : {2 * GiB, 1536 * MiB, Bytes{123457}}) {
     for (const char* real : {"", "/opt/a b/ffmpeg"}) {
       for (const IfAbsent policy : {IfAbsent::run, IfAbsent::wait, IfAbsent::fail}) {
-        const Settings settings{vram, "speech to text", real, policy, policy == IfAbsent::wait,
-                                policy == IfAbsent::wait ? 30 : 0};
+        const Settings settings{vram,   "speech to text",         real,
+                                policy, policy == IfAbsent::wait, policy == IfAbsent::wait ? 30 : 0};
         const auto read = parse_settings(settings_text(settings, "ffmpeg"));
         ASSERT_TRUE(read) << read.error().detail;
         EXPECT_EQ(read->vram, vram);

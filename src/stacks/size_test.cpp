@@ -28,10 +28,14 @@ TEST(Size, TheExtensionIsReadStrictly) {
       {R"({"gpu_spec":"cc>=8.0"})", {.gpu_spec = "cc>=8.0"}, ""},
       {R"({"gpu_spec":"fast"})", {}, R"(x-sublet of stack chat has gpu_spec: "fast")"},
       {R"({"gpu_spec":8})", {}, "x-sublet of stack chat has gpu_spec: 8"},
-      {R"({"interposer":true})", {}, "x-sublet of stack chat has interposer: containers do not see the library and the "
-                                     "daemon's socket, and Sublet mounts nothing into them"},
-      {R"({"share":30})", {}, "x-sublet of stack chat has share: containers do not see the library and the daemon's "
-                              "socket, and Sublet mounts nothing into them"},
+      {R"({"interposer":true})",
+       {},
+       "x-sublet of stack chat has interposer: containers do not see the library and the "
+       "daemon's socket, and Sublet mounts nothing into them"},
+      {R"({"share":30})",
+       {},
+       "x-sublet of stack chat has share: containers do not see the library and the daemon's "
+       "socket, and Sublet mounts nothing into them"},
       {R"({"vrm":"1GiB"})", {}, "x-sublet of stack chat has the unknown field 'vrm'"},
       {"[]", {}, "x-sublet of stack chat is no mapping"},
       {"16GiB", {}, "x-sublet of stack chat is no mapping"},
