@@ -95,6 +95,13 @@ constexpr Column report_columns[] = {
     {"pauses-caused", "PAUSES CAUSED", false, true,
      +[](const json& r, const Look&) { return number_cell(r, "pauses_caused"); }},
     {"pauses", "PAUSES", false, true, +[](const json& r, const Look&) { return number_cell(r, "pauses_suffered"); }},
+    {"launches", "LAUNCHES", false, true, +[](const json& r, const Look&) { return number_cell(r, "launches"); }},
+    {"errors", "ERRORS", false, true, +[](const json& r, const Look&) { return number_cell(r, "errors"); }},
+    {"copied", "COPIED", false, true, +[](const json& r, const Look&) { return size_cell(r, "copied_bytes"); }},
+    {"allocated", "ALLOCATED", false, true,
+     +[](const json& r, const Look&) { return size_cell(r, "allocated_bytes"); }},
+    {"share-waited", "SHARE WAITED", false, true,
+     +[](const json& r, const Look&) { return length_cell(r, "share_waited_seconds"); }},
     {"ended", "ENDED", true, false, ended_cell, Narrow::below},
 };
 

@@ -281,7 +281,7 @@ std::string csv_cell(const json& value) {
 }  // namespace
 
 std::string report_csv(const json& report) {
-  constexpr std::array<std::string_view, 22> fields{"name",
+  constexpr std::array<std::string_view, 28> fields{"name",
                                                     "leases",
                                                     "active",
                                                     "waiting",
@@ -302,7 +302,13 @@ std::string report_csv(const json& report) {
                                                     "p50_ms",
                                                     "p90_ms",
                                                     "p95_ms",
-                                                    "max_ms"};
+                                                    "max_ms",
+                                                    "launches",
+                                                    "errors",
+                                                    "copied_bytes",
+                                                    "allocated_bytes",
+                                                    "charged_seconds",
+                                                    "share_waited_seconds"};
   std::string out = fmt::format("{}\r\n", fmt::join(fields, ","));
   for (const json& row : list_at(report, "rows")) {
     std::vector<std::string> cells;

@@ -43,6 +43,11 @@ void Counts::add(const Counts& more) {
   }
 }
 
+std::int64_t Counts::all_errors() const {
+  std::int64_t all = other_errors;
+  for (const auto& [code, number] : errors) all = sum(all, number);
+  return all;
+}
 std::int64_t Counts::all_busy() const { return std::accumulate(busy.begin(), busy.end(), std::int64_t{0}, sum); }
 std::int64_t Counts::all_waited() const { return std::accumulate(waited.begin(), waited.end(), std::int64_t{0}, sum); }
 

@@ -27,6 +27,7 @@ struct Counts {
   // ns by device, in the order of the limit page: time of the device that launches were charged, and that they waited.
   std::array<std::int64_t, SUBLET_LIMIT_DEVICES> busy{}, waited{};
 
+  std::int64_t all_errors() const;  // of all codes
   std::int64_t all_busy() const;    // on all devices
   std::int64_t all_waited() const;
   void add(const Counts& more);

@@ -103,7 +103,17 @@ Status make_events(const Parts& parts, Made& made) {
 }
 
 Status make_meter(const Parts& parts, Made& made) {
-  return keep(parts, made.meter, parts.io, parts.engine, meter_options(parts.config, parts.store_path));
+  (void)keep(parts, made.meter, parts.io, parts.engine, meter_options(parts.config, parts.store_path));
+  made.limits->set_told([meter = made.meter.get()](LeaseId lease, const credit::Counts& grown) {
+    constexpr std::int64_t us = 1000;  // in ns
+    meter->add_work(lease, {.launches = grown.launches,
+                            .copied = grown.copied,
+                            .allocated = grown.allocated,
+                            .errors = grown.all_errors(),
+                            .charged_us = grown.all_busy() / us,
+                            .waited_us = grown.all_waited() / us});
+  });
+  return {};
 }
 
 Status make_maintenance(const Parts& parts, Made& made) {

@@ -109,6 +109,7 @@ void Limits::restore(const StoredCredit& stored) {
   process->second.lease = stored.lease;
   if (process->second.ended) limit->desk.end(stored.process);
   if (!is_new) return;
+  process->second.is_earlier = true;
   auto pidfd = proc::open_pidfd(engine_.programs().root(), stored.process);
   if (pidfd) process->second.pidfd = std::move(*pidfd);
 }

@@ -53,6 +53,10 @@ class Limits final : public engine::Capability {
   const std::map<Who, credit::Counts>& counts() const { return counts_by_who_; }
   // The counts of all processes of a lease until the newest reading; nullptr: none had a limit.
   const credit::Counts* counts_of(LeaseId lease) const;
+  // `told` gets the work of a lease's processes since the last call for it, and no work when a process begins. Work
+  // that an earlier daemon may have told is left out.
+  using Told = std::function<void(LeaseId, const credit::Counts& grown)>;
+  void set_told(Told told) { told_ = std::move(told); }
 
  private:
   // A process of a lease that its limit does not hold, on a device.
@@ -90,6 +94,7 @@ class Limits final : public engine::Capability {
     std::vector<std::optional<Sight>> last{};  // by device
     std::vector<Bytes> given{};                // by device: charged for a context; empty: not known
     credit::Counts counted{};                  // as its page said last
+    bool is_earlier = false;                   // its page may bring along what it did under an earlier daemon
   };
 
   void on_question(Asked asked);
@@ -135,6 +140,7 @@ class Limits final : public engine::Capability {
   std::map<Place, Escaped> escaped_;
   std::map<LeaseId, credit::Counts> counts_;  // of living leases, and of the newest that have ended
   std::map<Who, credit::Counts> counts_by_who_;
+  Told told_{};
   std::set<ProcessRef> stale_;  // stored, and of no lease any more
 };
 

@@ -106,6 +106,7 @@ void Limits::begin(Asked& asked) {
   process.last.assign(limit->devices.size(), std::nullopt);
   process.given.clear();
   counts_.try_emplace(lease->id);
+  if (told_) told_(lease->id, {});
   if (!is_new) return;
   for (const auto& device : limit->desk.devices()) process.given.push_back(device.context);
   rows_.store(sender.process);

@@ -4,6 +4,7 @@
 #include "limit/limits.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sublet::limit {
 namespace {
@@ -25,6 +26,7 @@ void Limits::count(const LeaseLimit& limit, ProcessRef ref) {
   process.counted = now;
   if (grown == credit::Counts{}) return;
   counts_[limit.lease].add(grown);
+  if (!std::exchange(process.is_earlier, false) && told_) told_(limit.lease, grown);
   Who who = limit.who;
   if (counts_by_who_.size() >= engine::Counters::who_limit && !counts_by_who_.contains(who)) who = {"other", "other"};
   counts_by_who_[who].add(grown);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 namespace sublet::meter {
 
@@ -21,10 +22,19 @@ void DeviceCell::add(const DeviceCell& other) {
   total = std::max(total, other.total);
 }
 
+// Programs may say any numbers.
+void Work::add(const Work& other) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  for (const auto field :
+       {&Work::launches, &Work::copied, &Work::allocated, &Work::errors, &Work::charged_us, &Work::waited_us})
+    this->*field = this->*field > largest - other.*field ? largest : this->*field + other.*field;
+}
+
 void Deltas::add(Deltas later) {
   for (const auto& [key, cell] : later.cells) cells[key].add(cell);
   for (const auto& [key, cell] : later.devices) devices[key].add(cell);
   for (const auto& [key, bytes] : later.checkpoints) checkpoints[key] += bytes;
+  for (const auto& [key, more] : later.work) work[key].add(more);
   for (const auto& [slot, ms] : later.waiting) waiting[slot] += ms;
   for (const auto& [key, ms] : later.pairs) pairs[key] += ms;
   const auto append = [](auto& to, auto& from) {
@@ -36,8 +46,8 @@ void Deltas::add(Deltas later) {
 }
 
 std::size_t Deltas::size() const {
-  return cells.size() + devices.size() + checkpoints.size() + waiting.size() + pairs.size() + waits.size() +
-         leases.size() + gaps.size();
+  return cells.size() + devices.size() + checkpoints.size() + work.size() + waiting.size() + pairs.size() +
+         waits.size() + leases.size() + gaps.size();
 }
 
 }  // namespace sublet::meter

@@ -71,6 +71,16 @@ struct LeaseRow {
   bool operator==(const LeaseRow&) const = default;
 };
 
+// The work of a lease's processes behind the interposer, as they say.
+struct Work {
+  std::int64_t launches = 0, copied = 0, allocated = 0;  // of kernels and graphs; bytes; bytes
+  std::int64_t errors = 0;
+  std::int64_t charged_us = 0;  // computing time that launches were charged
+  std::int64_t waited_us = 0;   // for the share of the lease
+  void add(const Work& other);
+  bool operator==(const Work&) const = default;
+};
+
 struct Gap {
   Ms from = 0, to = 0;
   std::string what{};  // "leased": events are missing; "used": no readings
@@ -82,6 +92,7 @@ struct Deltas {
   std::map<std::tuple<Ms, std::uint64_t, std::string>, Cell> cells{};  // by minute, lease and device
   std::map<std::pair<Ms, std::string>, DeviceCell> devices{};          // by minute and device
   std::map<std::pair<Ms, std::uint64_t>, std::int64_t> checkpoints{};  // by minute and lease: bytes saved
+  std::map<std::pair<Ms, std::uint64_t>, Work> work{};                 // by minute and lease
   std::map<Ms, Ms> waiting{};                                          // by minute: leases × ms that waited
   std::map<std::tuple<Ms, Account, Account>, double> pairs{};          // by minute, waiter and holder: ms
   std::vector<Wait> waits{};

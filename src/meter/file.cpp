@@ -67,6 +67,9 @@ CREATE TABLE gaps (from_at INTEGER NOT NULL, to_at INTEGER NOT NULL, what TEXT N
 constexpr const char* added = R"sql(
 CREATE TABLE IF NOT EXISTS checkpoints (slot INTEGER, lease INTEGER, bytes INTEGER NOT NULL,
   PRIMARY KEY (slot, lease)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS work (slot INTEGER, lease INTEGER, launches INTEGER NOT NULL, copied INTEGER NOT NULL,
+  allocated INTEGER NOT NULL, errors INTEGER NOT NULL, charged_us INTEGER NOT NULL, waited_us INTEGER NOT NULL,
+  PRIMARY KEY (slot, lease)) WITHOUT ROWID;
 )sql";
 
 // "INSERT INTO minutes VALUES (…) ON CONFLICT DO UPDATE SET leased = leased + excluded.leased, …"
@@ -198,6 +201,7 @@ File::File(std::unique_ptr<Database> database)
       put_device_minute_(*database_, adding("device_minutes", "slot device", device_sums, "total")),
       put_device_hour_(*database_, adding("device_hours", "slot device", device_sums, "total")),
       put_checkpoint_(*database_, adding("checkpoints", "slot lease", "bytes", "")),
+      put_work_(*database_, adding("work", "slot lease", "launches copied allocated errors charged_us waited_us", "")),
       put_waiting_(*database_, adding("waiting_minutes", "slot", "ms", "")),
       put_wait_(*database_, "INSERT INTO waits VALUES (?, ?, ?, ?, ?, ?)"),
       put_pair_minute_(*database_, adding("pair_minutes", "slot waiter holder", "us", "")),
@@ -283,7 +287,7 @@ Status File::renumber() {
   if (auto done = database_->run("CREATE TEMP TABLE step AS SELECT max(lease) - min(lease) + 1 AS size FROM leases");
       !done)
     return done;
-  for (const char* table : {"leases", "minutes", "waits", "checkpoints"}) {
+  for (const char* table : {"leases", "minutes", "waits", "checkpoints", "work"}) {
     const std::string sql = fmt::format(
         "UPDATE {} SET lease = lease - (SELECT size FROM step) WHERE "
         "(SELECT size FROM step) IS NOT NULL",
@@ -306,6 +310,7 @@ Status File::put_all(const Deltas& deltas, const Mark& mark) {
   if (auto done = put_pairs(deltas); !done) return done;
   if (auto done = put_gaps(deltas); !done) return done;
   if (auto done = put_checkpoints(deltas); !done) return done;
+  if (auto done = put_work(deltas); !done) return done;
   const std::string event = fmt::format("{}", mark.event);
   for (const auto& [key, value] : {std::pair{"life", &mark.life}, {"event", &event}, {"state", &mark.state}}) {
     put_meta_ << std::string_view(key) << *value;
@@ -409,6 +414,15 @@ Status File::put_checkpoints(const Deltas& deltas) {
   return {};
 }
 
+Status File::put_work(const Deltas& deltas) {
+  for (const auto& [key, work] : deltas.work) {
+    put_work_ << key.first / minute << static_cast<std::int64_t>(key.second) << work.launches << work.copied
+              << work.allocated << work.errors << work.charged_us << work.waited_us;
+    if (auto done = put_work_.run(); !done) return done;
+  }
+  return {};
+}
+
 Result<bool> File::prune(Ms now, Ms minutes_before, Ms hours_before, int slice) {
   const std::string by_minute = fmt::format("{}", minutes_before / minute),
                     by_hour = fmt::format("{}", hours_before / hour);
@@ -425,6 +439,7 @@ Result<bool> File::prune(Ms now, Ms minutes_before, Ms hours_before, int slice) 
       {"minutes", "slot, lease, device", "slot < " + by_minute},
       {"device_minutes", "slot, device", "slot < " + by_minute},
       {"checkpoints", "slot, lease", "slot < " + by_minute},
+      {"work", "slot, lease", "slot < " + by_minute},
       {"waiting_minutes", "slot", "slot < " + by_minute},
       {"pair_minutes", "slot, waiter, holder", fmt::format("slot < {}", (now - pairs_kept) / minute)},
       {"waits", "rowid", "at < " + by_time},

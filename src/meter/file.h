@@ -53,12 +53,13 @@ class File {
   Status put_pairs(const Deltas& deltas);
   Status put_gaps(const Deltas& deltas);
   Status put_checkpoints(const Deltas& deltas);
+  Status put_work(const Deltas& deltas);
 
   std::unique_ptr<store::Database> database_;  // first: it outlives the statements
   store::Statement find_account_, add_account_, find_device_, add_device_, lease_account_;
   store::Statement put_lease_, put_minute_, put_hour_, put_day_, put_device_minute_, put_device_hour_;
-  store::Statement put_checkpoint_, put_waiting_, put_wait_, put_pair_minute_, put_pair_hour_, extend_gap_, put_gap_,
-      put_meta_, get_meta_;
+  store::Statement put_checkpoint_, put_work_, put_waiting_, put_wait_, put_pair_minute_, put_pair_hour_;
+  store::Statement extend_gap_, put_gap_, put_meta_, get_meta_;
   std::string life_;  // of the stored mark
   std::map<Account, std::int64_t> accounts_;
   std::map<std::string, std::int64_t> devices_;

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 namespace sublet::meter {
 namespace {
@@ -105,7 +106,7 @@ TEST_F(MeterFile, AFileOfAnEarlierProgramGetsWhatIsMissing) {
     const std::string sql = std::string("ALTER TABLE ") + table + " DROP COLUMN judged";
     ASSERT_TRUE(file_->database().run(sql.c_str()));
   }
-  ASSERT_TRUE(file_->database().run("DROP TABLE checkpoints"));
+  for (const char* table : {"DROP TABLE checkpoints", "DROP TABLE work"}) ASSERT_TRUE(file_->database().run(table));
   open();
   Integrator meter(monday);
   meter.take(fact(1, monday, LeaseState::active, "ana"));
@@ -119,6 +120,37 @@ TEST_F(MeterFile, AFileOfAnEarlierProgramGetsWhatIsMissing) {
   const json ben = row(report(By::user, monday - day, monday - day + minute), "ben");
   EXPECT_EQ(ben["judged_mib_seconds"], 1024 * 10) << "as the earlier program would have told";
   EXPECT_EQ(ana["checkpoint_bytes"], 700);
+}
+
+TEST_F(MeterFile, WorkBehindTheInterposerIsAddedUpAndUnknownElsewhere) {
+  Integrator meter(monday);
+  meter.take(fact(1, monday, LeaseState::active, "ana"));
+  meter.take(fact(2, monday, LeaseState::active, "ana"));
+  meter.take(fact(3, monday, LeaseState::active, "ben"));
+  put(meter, monday + 3 * minute);
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  Deltas deltas;
+  deltas.work[{monday, 1}] = {11, 3072, 4096, 2, 1'500'000, 12'300'000};
+  deltas.work[{monday + minute, 1}] = {4, 0, 0, 0, 0, 0};
+  deltas.work[{monday + minute, 2}] = {};
+  Deltas later;
+  later.work[{monday + minute, 1}] = {1, 0, largest, 0, 0, 0};
+  deltas.add(std::move(later));
+  ASSERT_TRUE(file_->put(deltas, {"life", 8, meter.write().dump()}));
+  ASSERT_TRUE(file_->put(deltas, {"life", 9, meter.write().dump()}));
+  const json all = report(By::user, monday, monday + 3 * minute);
+  const json ana = row(all, "ana"), ben = row(all, "ben");
+  EXPECT_EQ(ana["launches"], 2 * 16);
+  EXPECT_EQ(ana["copied_bytes"], 2 * 3072);
+  EXPECT_EQ(ana["errors"], 4);
+  EXPECT_EQ(ana["charged_seconds"], 3.0);
+  EXPECT_EQ(ana["share_waited_seconds"], 24.6);
+  EXPECT_EQ(ana["allocated_bytes"], largest) << "a program may say any number";
+  for (const char* field : {"launches", "errors", "copied_bytes", "allocated_bytes", "share_waited_seconds"})
+    EXPECT_TRUE(ben[field].is_null()) << field;
+  EXPECT_EQ(all["total"]["launches"], 32);
+  EXPECT_EQ(row(report(By::user, monday + minute, monday + 2 * minute), "ana")["launches"], 10);
+  EXPECT_TRUE(report(By::device, monday, monday + 3 * minute)["total"]["launches"].is_null());
 }
 
 TEST_F(MeterFile, PlotsBeginWithTheFirstAmount) {

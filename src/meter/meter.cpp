@@ -132,6 +132,10 @@ void Meter::measured(Time now) {
   wake();
 }
 
+void Meter::add_work(LeaseId lease, const Work& work) {
+  if (feed_) pending_.work[{ms_of(engine_.now()) / minute * minute, lease.number}].add(work);
+}
+
 Time Meter::due(Time now) {
   const Ms at = ms_of(now);
   if (!feed_ && !opening_ && at >= next_open_) open();

@@ -41,6 +41,9 @@ class Meter final : public engine::Capability {
   };
   using Done = std::function<void(Result<nlohmann::json>)>;
   void report(By by, const Period& period, bool whole, Done done);
+  // The processes of a lease behind the interposer have done this since the last call for the lease. It is lost while
+  // the file cannot be opened.
+  void add_work(LeaseId lease, const Work& work);
   // Writes what is known, and waits for it. Call it once, before the engine stops.
   void stop();
 

@@ -26,6 +26,8 @@ std::string time_text(Ms ms) { return format_rfc3339(Time{ms * 1'000'000}); }
 
 json row_json(const std::string& name, Row& row, bool has_leases) {
   const auto known = [](bool is_known, json value) { return is_known ? std::move(value) : json(nullptr); };
+  const bool worked = row.work.has_value();
+  const Work work = row.work.value_or(Work{});
   json out{{"name", name},
            {"leases", known(has_leases, row.leases)},
            {"active", known(has_leases, row.active)},
@@ -51,8 +53,12 @@ json row_json(const std::string& name, Row& row, bool has_leases) {
            {"pauses_suffered", known(has_leases, row.pauses_suffered)},
            {"waited_seconds", known(has_leases, static_cast<double>(row.waited_ms) / 1000)},
            {"wait_caused_seconds", known(has_leases, row.caused_ms / 1000)},
-           {"launches", nullptr},
-           {"errors", nullptr},
+           {"launches", known(worked, work.launches)},
+           {"errors", known(worked, work.errors)},
+           {"copied_bytes", known(worked, work.copied)},
+           {"allocated_bytes", known(worked, work.allocated)},
+           {"charged_seconds", known(worked, static_cast<double>(work.charged_us) / 1e6)},
+           {"share_waited_seconds", known(worked, static_cast<double>(work.waited_us) / 1e6)},
            {"checkpoint_bytes", known(has_leases, row.checkpoints)}};
   if (!has_leases) out["wait"] = nullptr;
   return out;

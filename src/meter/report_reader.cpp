@@ -48,6 +48,8 @@ void Row::add(const Row& other) {
     this->*field += other.*field;
   peak = std::max(peak, other.peak);
   caused_ms += other.caused_ms;
+  if (other.work && !work) work = other.work;
+  else if (other.work) work->add(*other.work);
   waits.insert(waits.end(), other.waits.begin(), other.waits.end());
   for (const auto& [reason, count] : other.ended) ended[reason] += count;
 }
@@ -101,7 +103,7 @@ Row& ReportReader::row_of(std::int64_t account, std::int64_t device) {
 
 Status ReportReader::read() {
   for (const auto part :
-       {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_checkpoints,
+       {&ReportReader::read_names, &ReportReader::read_cells, &ReportReader::read_checkpoints, &ReportReader::read_work,
         &ReportReader::read_leases, &ReportReader::read_own_waits, &ReportReader::read_pairs, &ReportReader::read_gaps})
     if (auto done = (this->*part)(); !done) return done;
   return {};
@@ -162,6 +164,27 @@ Status ReportReader::read_checkpoints() {
               [&](Statement& from) {
                 Row& row = row_of(from.integer(), 0);
                 row.checkpoints += from.integer();
+              });
+}
+
+// The sums of SQLite's total() have no bound: a program may say any numbers.
+Status ReportReader::read_work() {
+  if (query_.by == By::device) return {};
+  std::string sums;
+  for (const char* column : {"launches", "copied", "allocated", "errors", "charged_us", "waited_us"})
+    sums += fmt::format(", CAST(total({}) AS INTEGER)", column);
+  return each(database_,
+              fmt::format("SELECT account{} FROM work JOIN leases USING (lease) WHERE slot >= {} AND slot < {} "
+                          "GROUP BY account",
+                          sums, query_.from / minute, (query_.to + minute - 1) / minute),
+              [&](Statement& from) {
+                Row sum;
+                const std::int64_t account = from.integer();
+                Work& work = sum.work.emplace();
+                for (const auto field : {&Work::launches, &Work::copied, &Work::allocated, &Work::errors,
+                                         &Work::charged_us, &Work::waited_us})
+                  work.*field = from.integer();
+                row_of(account, 0).add(sum);
               });
 }
 

@@ -20,7 +20,8 @@ struct Row {
   std::int64_t used_ms = 0, busy = 0, busy_ms = 0, waited_ms = 0;  // busy: percent × ms
   std::int64_t peak = 0, moved = 0, checkpoints = 0;               // bytes
   std::int64_t pauses_caused = 0, pauses_suffered = 0;
-  double caused_ms = 0;  // time that others waited for it
+  std::optional<Work> work{};  // unset: none of its processes ran behind the interposer
+  double caused_ms = 0;        // time that others waited for it
   std::vector<Ms> waits{};
   std::map<std::string, std::int64_t> ended{};  // number by reason
 
@@ -55,6 +56,7 @@ class ReportReader {
   Status read_names();
   Status read_cells();
   Status read_checkpoints();
+  Status read_work();
   Status read_leases();
   Status read_own_waits();
   Status read_pairs();

@@ -187,7 +187,7 @@ def metric(daemon, name):
 def test_use_and_waits_are_told(daemon):
     sharer = Sharer(daemon, "--share", "30", "--tag", "train")
     sharer.ask("begin")
-    sharer.ask(f"say {2 * NS} {123 * NS // 10}")
+    sharer.ask(f"say {2 * NS} {123 * NS // 10} 0")
     wait_until(lambda: (sharer.use() or {}).get("waited_seconds") == 12.3, "a reading has come")
     assert sharer.use()["busy_seconds"] == 2
     wait_until(lambda: "its launches have waited 12.3 s" in daemon.cli("why", "train").stdout, "why tells it")
@@ -222,4 +222,36 @@ def test_the_gain_follows_the_card(daemon):
     sharer.ask("work 20")  # it measures less than the card shows
     wait_until(lambda: sharer.ask("gain")[0] > 1200, "the page has it")
     assert sharer.use()["devices"][0]["gain"] > 1.2
+    sharer.end()
+
+
+# -------------------------------------------------------------------------------- reports
+
+def reported(daemon, name):
+    rows = json.loads(daemon.cli("report", "--by", "consumer", "--json", check=0).stdout)["rows"]
+    [found] = [row for row in rows if row["name"] == name]
+    return found
+
+
+def test_reports_count_the_work_of_a_lease_once(daemon):
+    daemon.cli("run", "--vram", "64MiB", "--name", "bare", "--", "true", check=0)
+    sharer = Sharer(daemon, "--share", "30", "--name", "train")
+    sharer.ask("begin")
+    wait_until(lambda: reported(daemon, "train")["launches"] == 0, "a process runs behind the interposer")
+    sharer.ask(f"say {2 * NS} {123 * NS // 10} 7")
+    wait_until(lambda: reported(daemon, "train")["launches"] == 7, "a reading has come")
+    told = reported(daemon, "train")
+    assert (told["charged_seconds"], told["share_waited_seconds"], told["errors"]) == (2, 12.3, 0)
+    bare = reported(daemon, "bare")
+    assert {bare[field] for field in ("launches", "errors", "copied_bytes", "share_waited_seconds")} == {None}
+    assert "LAUNCHES" in daemon.cli("report", "-o", "name,launches,errors,copied,share-waited", check=0).stdout
+    header = daemon.cli("report", "--csv", check=0).stdout.splitlines()[0]
+    assert header.endswith("launches,errors,copied_bytes,allocated_bytes,charged_seconds,share_waited_seconds")
+    daemon.restart()
+    sharer.ask("begin")
+    sharer.ask(f"say {2 * NS} {123 * NS // 10} 7")  # the new page has what the process did before
+    wait_until(lambda: sharer.lease()["interposer"]["counts"]["launches"] == 7, "it is read")
+    assert reported(daemon, "train")["launches"] == 7
+    sharer.ask(f"say {2 * NS} {123 * NS // 10} 9")
+    wait_until(lambda: reported(daemon, "train")["launches"] == 9, "only new work is added")
     sharer.end()

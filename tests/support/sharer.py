@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of a lease that speaks with the daemon as the preloaded library does, and says of itself what the test
-wants. A line of stdin is `begin`, which asks for pages; `say BUSY HELD`, which writes these nanoseconds; `work
-PERCENT`, which charges so much of the time from then on; `gain`; `load PERCENT`, which keeps the card busy by a program
-without the library; or `unload`. Each prints numbers.
+wants. A line of stdin is `begin`, which asks for pages; `say BUSY HELD LAUNCHES`, which writes these numbers;
+`work PERCENT`, which charges so much of the time from then on; `gain`; `load PERCENT`, which keeps the card busy by a
+program without the library; or `unload`. Each prints numbers.
 """
 import mmap
 import os
@@ -47,8 +47,9 @@ class Sharer:
         share = self.limit.device[0].share
         return ANSWER.unpack(answer)[2], len(files), info.st_ino if info else 0, info.st_size if info else 0, share
 
-    def say(self, busy, held):
+    def say(self, busy, held, launches):
         self.use.device[0].busy, self.use.device[0].held = int(busy), int(held)
+        self.use.shard[0].launches = int(launches)
         return (0,)
 
     def work(self, percent):
