@@ -178,15 +178,17 @@ static void pause_until(int64_t until) {
   while (sublet_kernel(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, (long)&then, 0, 0, 0) == -EINTR) {}
 }
 
-/* The same. A daemon that starts again is back within some seconds. A daemon that did not come back is not waited for
- * again. */
+/* The same. A daemon that starts again is back within some seconds. It may have ended before it has answered, so that a
+ * question without an answer is asked once more. A daemon that did not come back is not waited for again. */
 static uint32_t ask_patiently(const struct sublet_credit_question* question, struct files* files) {
   static uint32_t is_gone;
   const int64_t until = read_clock() + (__atomic_load_n(&is_gone, __ATOMIC_RELAXED) ? 0 : TIME_TO_WAIT);
   uint32_t result;
-  while ((result = ask(&daemon_place, question, files, until)) == NO_DAEMON) {
+  for (int unanswered = 0;;) {
+    result = ask(&daemon_place, question, files, until);
+    const int is_worth_it = result == NO_DAEMON || (result == NO_ANSWER && files->count == 0 && unanswered++ == 0);
     const int64_t next = read_clock() + PAUSE;
-    if (next >= until) break;
+    if (!is_worth_it || next >= until) break;
     pause_until(next);
   }
   __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);

@@ -277,6 +277,37 @@ TEST(Desk, AScribblingProcessGetsNoMoreThanTheLimit) {
   }
 }
 
+// The same while the desk reads: each read may find another value than the one before.
+TEST(Desk, AProcessThatScribblesMeanwhileGetsNoMoreThanTheLimit) {
+  Desk desk(one_device(100 * MiB));
+  Side hostile(**desk.begin(one)), honest(**desk.begin(two));
+  ASSERT_TRUE(desk.more(two, 0, count(40 * MiB)));
+  ASSERT_TRUE(honest.charge(count(40 * MiB)));
+  std::atomic<bool> is_done = false;
+  std::thread scribbling([&] {
+    std::mt19937_64 chance(61);
+    auto* words = reinterpret_cast<std::uint64_t*>(&hostile.use());
+    for (int i = 0; i < 10'000'000; ++i) {
+      const auto value = chance();
+      std::atomic_ref<std::uint64_t>(words[value % (sizeof(sublet_use_page) / 8)]).store(value >> (value >> 58));
+    }
+    is_done = true;
+  });
+  std::mt19937_64 chance(62);
+  bool is_unharmed = true;
+  while (!is_done) {
+    desk.more(one, 0, chance() >> (chance() % 64));
+    desk.tell_others();
+    const Counts counts = desk.counts(one);
+    is_unharmed &= desk.ledger(0).given() <= 100 * MiB && desk.charged(0) <= 100 * MiB &&
+                   hostile.credit() + honest.charged() <= count(100 * MiB) &&
+                   honest.limit().device[0].others <= count(60 * MiB) && counts.launches >= 0 && counts.copied >= 0 &&
+                   counts.errors.size() <= SUBLET_USE_ERRORS;
+  }
+  scribbling.join();
+  EXPECT_TRUE(is_unharmed);
+}
+
 TEST(Desk, ThreadsOfProcessesThatRaceNeverPassTheLimit) {
   constexpr int processes = 4;
   Desk desk(one_device(64 * MiB));

@@ -3,16 +3,24 @@
  * and `free N` print the blocks that it holds then, `info` the free and the total bytes, `files` its descriptors,
  * and `fork` calls the driver in a child. `launch N` and `copy N` launch N kernels and copy N KiB, `fail N` makes N
  * launches that fail. `bare` executes the program again without the library, `cat` executes a program without CUDA, and
- * `second` looks up a function of the driver that SECOND_DRIVER names. `taker ticking` gets a signal each
- * millisecond. */
+ * `second` looks up a function of the driver that SECOND_DRIVER names. `again` executes the program
+ * again with the library. `closefrom` closes all descriptors but those of the streams. `scribble N` writes N
+ * random words to the page that the daemon reads, and `die CALL` ends the process at that system call, as does
+ * TAKER_DIES_AT at the beginning. `taker ticking` gets a signal each millisecond. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -115,6 +123,51 @@ static void set_title(void) {
   memset(first, 0, (size_t)(end - first));
 }
 
+/* The page that may be written is the one that the daemon reads. */
+static int scribble(int writes) {
+  FILE* maps = fopen("/proc/self/maps", "r");
+  char line[512], rights[8];
+  volatile uint64_t *words = NULL;
+  size_t count = 0;
+  while (maps != NULL && fgets(line, sizeof line, maps) != NULL) {
+    unsigned long from, to;
+    if (strstr(line, "memfd:sublet-credit") == NULL || sscanf(line, "%lx-%lx %7s", &from, &to, rights) != 3) continue;
+    if (rights[1] != 'w') continue;
+    words = (volatile uint64_t*)from;
+    count = (to - from) / sizeof *words;
+  }
+  if (maps != NULL) fclose(maps);
+  if (words == NULL) return 1;
+  uint64_t chance = 60;
+  for (int i = 0; i < writes; ++i) {
+    chance = chance * 6364136223846793005u + 1442695040888963407u;
+    words[(chance >> 33) % count] = chance >> (chance >> 58);
+  }
+  return 0;
+}
+
+/* The kernel ends the process at the call. */
+static int die_at(const char* name) {
+  static const struct {
+    const char* name;
+    unsigned number, command;
+  } calls[] = {{"socket", SYS_socket, 0},   {"connect", SYS_connect, 0},          {"sendto", SYS_sendto, 0},
+               {"recvmsg", SYS_recvmsg, 0}, {"fcntl", SYS_fcntl, F_GET_SEALS}, {"close", SYS_close, 0}};
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
+    if (strcmp(calls[i].name, name) != 0) continue;
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i].number, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls[i].command, 1, calls[i].command == 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)};
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) | prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+  }
+  return 1;
+}
+
 static void on_tick(int signal) { (void)signal; }
 
 /* As profilers and language runtimes do. A wait with a time limit ends at a signal, in spite of SA_RESTART. */
@@ -134,6 +187,7 @@ int main(int words_count, char** words) {
   }
   if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
   if (words_count > 1 && strcmp(words[1], "ticking") == 0) tick();
+  if (getenv("TAKER_DIES_AT") != NULL && die_at(getenv("TAKER_DIES_AT")) != 0) return 1;
   void* context = NULL;
   const int before = files();
   int result = cuInit(0);
@@ -141,7 +195,7 @@ int main(int words_count, char** words) {
   if (result == 0) result = cuCtxSetCurrent(context);
   printf("%d %d\n", result, files() - before);
   fflush(stdout);
-  char line[64], word[16];
+  char line[64], word[16], name[16];
   while (fgets(line, sizeof line, stdin) != NULL) {
     int number = 0;
     size_t free_bytes = 0, total = 0;
@@ -155,8 +209,11 @@ int main(int words_count, char** words) {
     if (strcmp(word, "fail") == 0)
       for (result = 0; number > 0; --number) result = launch(NULL, 1);
     if (strcmp(word, "second") == 0) result = second();
-    if (strcmp(word, "bare") == 0) {
-      unsetenv("LD_PRELOAD");
+    if (strcmp(word, "scribble") == 0) result = scribble(number);
+    if (strcmp(word, "die") == 0) result = sscanf(line, "%*s %15s", name) < 1 || die_at(name) != 0;
+    if (strcmp(word, "closefrom") == 0) result = (int)syscall(SYS_close_range, 3, ~0u, 0);
+    if (strcmp(word, "bare") == 0 || strcmp(word, "again") == 0) {
+      if (word[0] == 'b') unsetenv("LD_PRELOAD");
       execl("/proc/self/exe", words[0], (char*)NULL);
     }
     if (strcmp(word, "cat") == 0) execlp("sh", "sh", "-c", "echo 0 0; exec cat", (char*)NULL);

@@ -151,12 +151,12 @@ def test_a_process_asks_again_while_other_threads_use_up_what_it_was_given(place
     assert program.ask("take 1") == [0, 11] and len(place.daemon.questions) == begun + 41
 
 
-def test_a_daemon_that_gives_no_answer_is_asked_once(place):
+def test_a_daemon_that_gives_no_answer_is_asked_twice(place):
     program = place.begin()
     assert program.ask("take 10") == [0, 10]
     begun = len(place.daemon.questions)
     place.daemon.answer = lambda asking, pid, kind, needed: None
-    assert program.ask("take 1") == [OUT_OF_MEMORY, 10] and len(place.daemon.questions) == begun + 1
+    assert program.ask("take 1") == [OUT_OF_MEMORY, 10] and len(place.daemon.questions) == begun + 2
 
 
 def test_a_larger_lease_gives_more(place):
@@ -375,3 +375,19 @@ def test_a_child_of_a_program_that_has_asked_nvml_begins_for_itself(place):
     assert len(place.daemon.processes) == 2 and place.daemon.questions.count(BEGIN) == 2
     assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and parent.charged() == 0 and place.used() == LIMIT
     assert program.end() == 0
+
+
+def test_a_program_that_closes_descriptors_that_it_does_not_know_keeps_its_limit(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    asked = len(place.daemon.questions)
+    assert program.ask("closefrom")[0] == 0 and program.ask("files")[1] == 3
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and len(place.daemon.questions) > asked
+    assert program.ask("files")[1] == 3
+
+
+def test_a_program_that_executes_itself_begins_again(place):
+    program = place.begin()
+    assert program.ask("take 100") == [0, 100]
+    assert program.ask("again") == place.begun and place.daemon.questions.count(BEGIN) == 2
+    assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts programs inside a lease, and passes lines between them and the test. `start` starts another program,
-without the variables that follow, `N LINE`
-sends a line to the program with that number, `all LINE` to all before any of them answers, and `N kill` kills it. `run
-COMMAND` prints what a command prints.
+"""Starts programs inside a lease, and passes lines between them and the test. `start` starts another program without
+the variables that follow, or with them if they have values. `N LINE` sends a line to the program with that number, `all
+LINE` to all before any of them answers, and `N kill` kills it. `run COMMAND` prints what a command prints.
 """
 import os
 import signal
@@ -14,8 +13,9 @@ class Relay:
     def __init__(self, command):
         self.command, self.programs = command, []
 
-    def start(self, *removed):
-        env = {name: value for name, value in os.environ.items() if name not in removed}
+    def start(self, *words):
+        added = dict(word.split("=", 1) for word in words if "=" in word)
+        env = {**{name: value for name, value in os.environ.items() if name not in words}, **added}
         self.programs.append(subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                               env=env))
         return f"{self.programs[-1].pid} {self.programs[-1].stdout.readline()}"
