@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks functions of the driver up by every route that needs no compiler, and prints what it found as JSON.
+"""Looks functions of the driver up by every route that needs no compiler, before and after cuInit, and prints what it
+found as JSON.
 
 lookups.py NAMES TABLE: NAMES has a name on each line, for dlsym. TABLE has name, version and flags for
 cuGetProcAddress, as in simgpu/cuda/runtime_lookups.tsv. Every answer is [library, symbol], or null.
@@ -45,14 +46,16 @@ def by_address(driver, name, version, flags, second):
     return [result, status.value, place(function.value)]
 
 
+def look_up(driver, names, table):
+    return {"dlsym": {name: by_dlsym(driver, name) for [name] in names},
+            "first": [by_address(driver, *row, second=False) for row in table],
+            "second": [by_address(driver, *row, second=True) for row in table]}
+
+
 def main():
     driver = ctypes.CDLL("libcuda.so.1")
-    table = rows(sys.argv[2])
-    said = {"dlsym": {name: by_dlsym(driver, name) for [name] in rows(sys.argv[1])},
-            "first": [by_address(driver, *row, second=False) for row in table],
-            "second": [by_address(driver, *row, second=True) for row in table],
-            "init": driver.cuInit(0)}
-    print(json.dumps(said))
+    words = [rows(path) for path in sys.argv[1:]]
+    print(json.dumps({"before": look_up(driver, *words), "init": driver.cuInit(0), "after": look_up(driver, *words)}))
 
 
 main()

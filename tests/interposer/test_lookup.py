@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from tests.support.credit import BEGIN, MIB, CreditDaemon
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment, symbols
-from tests.support.sublet import ROOT
+from tests.support.sublet import BUILD, ROOT
 
 LOOKUPS = ROOT / "simgpu/cuda/runtime_lookups.tsv"
 VENDORS = pathlib.Path(ROOT / ".vendor-driver")
@@ -53,35 +54,50 @@ def test_a_program_without_the_driver_sees_no_function_of_it(programs, arguments
     assert "default absent\nnext absent" in bare
 
 
-def look_up(tmp_path, driver, *preloads):
+def look_up(tmp_path, driver, *preloads, **variables):
     names = tmp_path / "names.txt"
     names.write_text("\n".join(sorted(symbols())))
-    env = environment(*preloads, driver=driver)
+    env = environment(*preloads, driver=driver, **variables)
     return json.loads(run(sys.executable, SOURCES / "lookups.py", names, LOOKUPS, env=env))
 
 
 def compare(bare, hooked):
-    """Compares all answers name by name, and returns the number of functions that were found."""
+    """Compares all answers name by name, and returns the number of functions that were found before cuInit."""
     found = 0
-    pairs = [(name, bare["dlsym"][name], hooked["dlsym"][name]) for name in bare["dlsym"]]
-    for route in ("first", "second"):
-        for before, after in zip(bare[route], hooked[route], strict=True):
-            assert before[:2] == after[:2], "result and status are the driver's"
-            pairs.append((route, before[2], after[2]))
-    for name, before, after in pairs:
-        if before is None:
-            assert after is None, f"{name} is absent from the driver"
-            continue
-        found += 1
-        assert after == ["libsublet-cuda.so", before[1]], f"{name} went past the hooks"
+    for time in ("before", "after"):
+        pairs = [(name, answer, hooked[time]["dlsym"][name]) for name, answer in bare[time]["dlsym"].items()]
+        for route in ("first", "second"):
+            for before, after in zip(bare[time][route], hooked[time][route], strict=True):
+                assert before[:2] == after[:2], "result and status are the driver's"
+                pairs.append((route, before[2], after[2]))
+        for name, before, after in pairs:
+            expected = None if before is None else ["libsublet-cuda.so", before[1]]
+            assert after == expected, f"{name}, {time} cuInit"
+        found = found or sum(before is not None for _, before, _ in pairs)
     assert bare["init"] == hooked["init"]
     return found
 
 
 def test_the_lookups_of_the_cuda_runtime_are_answered_name_by_name(tmp_path):
     bare = look_up(tmp_path, DRIVER)
-    assert len(bare["first"]) == len(bare["second"]) == 439
+    assert len(bare["before"]["first"]) == len(bare["after"]["second"]) == 439
     assert compare(bare, look_up(tmp_path, DRIVER, LIBRARY)) > 1400
+
+
+def test_the_same_under_a_limit(tmp_path):
+    cards = {"SIMGPU_DIR": tmp_path / "simgpu"}
+    run(BUILD / "bin/simgpu-ctl", "--dir", tmp_path, "create", "1x1GiB")
+    [card] = json.loads(run(BUILD / "bin/simgpu-ctl", "--dir", tmp_path, "show", "--json"))["devices"]
+    uuid = bytes.fromhex(card["uuid"].removeprefix("GPU-").replace("-", ""))
+    daemon = CreditDaemon(tmp_path / "credit", uuid, 256 * MIB, 0)
+    try:
+        bare = look_up(tmp_path, DRIVER, **cards)
+        assert bare["init"] == 0
+        assert compare(bare, look_up(tmp_path, DRIVER, LIBRARY, SUBLET_CREDIT=daemon.path, **cards)) > 1400
+        assert daemon.questions == [BEGIN], "it has its limit"
+    finally:
+        daemon.stop()
+        daemon.close()
 
 
 @pytest.mark.parametrize("version", ["535", "550"])
