@@ -252,10 +252,13 @@ void sublet_begin_limit(void) {
 static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE, account,
                                                   needed};
-  struct files files = {0, {-1, -1}};
-  const uint32_t result = ask_patiently(&question, &files);
-  close_files(&files);
-  return result;
+  for (;;) {
+    struct files files = {0, {-1, -1}};
+    const uint32_t result = ask_patiently(&question, &files);
+    close_files(&files);
+    if (result != SUBLET_CREDIT_PAUSED) return result;
+    pause_until(read_clock() + PAUSE);
+  }
 }
 
 /* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. */

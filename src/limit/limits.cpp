@@ -137,10 +137,8 @@ void Limits::on_question(Asked asked) {
 void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!finish_round(limit) || limit.waiting.empty()) return;
   see_ends(limit, now);
-  // A process that begins in a paused lease waits for its memory, as a queued program does.
-  const core::Lease* lease = core::find(engine_.state(), limit.lease);
-  const bool is_paused = lease != nullptr && lease->state == core::LeaseState::paused;
-  const bool may_store = !is_paused && engine_.commits().may_decide();
+  const bool paused = is_paused(limit.lease);
+  const bool may_store = !paused && engine_.commits().may_decide();
   std::vector<Waiting> rest;
   const auto changed = store_changes(limit, [&] {
     for (Waiting& waiting : std::exchange(limit.waiting, {})) {
@@ -153,8 +151,8 @@ void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!limit.granted.empty()) limit.being_stored = changed;
   const bool waits = may_store && !rest.empty() && waits_for_card(limit);
   for (Waiting& waiting : rest) {
-    if ((waits || is_paused) && now < waiting.until) limit.waiting.push_back(std::move(waiting));
-    else answer(waiting.asked, SUBLET_CREDIT_REFUSED);
+    if ((waits || paused) && now < waiting.until) limit.waiting.push_back(std::move(waiting));
+    else answer_late(waiting.asked, limit.lease);
   }
   if (waits && !limit.waiting.empty()) engine_.observer().take_snapshot();
   if (limit.being_stored.empty()) finish_round(limit);
@@ -178,6 +176,16 @@ void Limits::refuse_all(LeaseLimit& limit) {
   limit.being_stored.clear();
 }
 
+bool Limits::is_paused(LeaseId id) const {
+  const core::Lease* lease = core::find(engine_.state(), id);
+  return lease != nullptr && lease->state == core::LeaseState::paused;
+}
+
+// A process that begins in a paused lease waits for its memory, as a queued program does.
+void Limits::answer_late(const Asked& asked, LeaseId id) const {
+  answer(asked, is_paused(id) ? SUBLET_CREDIT_PAUSED : SUBLET_CREDIT_REFUSED);
+}
+
 // Credit that is stored later is the process's own then.
 Time Limits::refuse_late(Time now) {
   Time next = Time::never();
@@ -185,7 +193,7 @@ Time Limits::refuse_late(Time now) {
     for (auto* questions : {&limit.waiting, &limit.granted})
       std::erase_if(*questions, [&](const Waiting& waiting) {
         if (now < waiting.until) return next = std::min(next, waiting.until), false;
-        answer(waiting.asked, SUBLET_CREDIT_REFUSED);
+        answer_late(waiting.asked, id);
         return true;
       });
   return next;

@@ -112,6 +112,8 @@ class Limits final : public engine::Capability {
   bool finish_round(LeaseLimit& limit);
   bool waits_for_card(const LeaseLimit& limit) const;
   void refuse_all(LeaseLimit& limit);
+  bool is_paused(LeaseId lease) const;
+  void answer_late(const Asked& asked, LeaseId lease) const;
   Time refuse_late(Time now);  // -> when the next question is late
   void see_ends(LeaseLimit& limit, Time now);
   void forget_ended(LeaseLimit& limit);

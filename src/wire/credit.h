@@ -33,7 +33,8 @@ struct sublet_credit_question {
 enum sublet_credit_result {
   SUBLET_CREDIT_GRANTED = 0,
   SUBLET_CREDIT_REFUSED = 1, /* the lease has no more */
-  SUBLET_CREDIT_UNKNOWN = 2  /* the process belongs to no lease, or the daemon does not know its pages */
+  SUBLET_CREDIT_UNKNOWN = 2, /* the process belongs to no lease, or the daemon does not know its pages */
+  SUBLET_CREDIT_PAUSED = 3   /* the lease is paused: the process asks again, until the lease goes on or ends */
 };
 
 struct sublet_credit_answer {

@@ -13,8 +13,8 @@ import subprocess
 import pytest
 
 from tests.interposer.limited import ABI, LimitPage, UsePage
-from tests.support.credit import (ANSWER, BEGIN, GRANTED, MIB, MORE, UNKNOWN, CreditDaemon, DaemonOfOurs, Program,
-                                  page_file)
+from tests.support.credit import (ANSWER, BEGIN, GRANTED, MIB, MORE, PAUSED, UNKNOWN, CreditDaemon, DaemonOfOurs,
+                                  Program, page_file)
 from tests.support.interposer import DRIVER, LIBRARY, SOURCES, compile_c, environment
 from tests.support.sublet import BUILD, wait_until
 
@@ -157,6 +157,20 @@ def test_a_daemon_that_gives_no_answer_is_asked_twice(place):
     begun = len(place.daemon.questions)
     place.daemon.answer = lambda asking, pid, kind, needed: None
     assert program.ask("take 1") == [OUT_OF_MEMORY, 10] and len(place.daemon.questions) == begun + 2
+
+
+def test_a_process_of_a_paused_lease_asks_until_the_lease_goes_on(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    rightly, begun = place.daemon.answer, len(place.daemon.questions)
+
+    def answer(asking, pid, kind, needed):
+        if len(place.daemon.questions) <= begun + 3:
+            return place.daemon.say(asking, PAUSED)
+        return rightly(asking, pid, kind, needed)
+
+    place.daemon.answer = answer
+    assert program.ask("take 1") == [0, 11] and len(place.daemon.questions) == begun + 4
 
 
 def test_a_larger_lease_gives_more(place):

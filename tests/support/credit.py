@@ -14,7 +14,7 @@ from tests.interposer.limited import ABI, MIB, LimitPage, UsePage
 from tests.support.sublet import BUILD
 
 BEGIN, MORE = 1, 2
-GRANTED, REFUSED, UNKNOWN = 0, 1, 2
+GRANTED, REFUSED, UNKNOWN, PAUSED = 0, 1, 2, 3
 QUESTION, ANSWER = struct.Struct("IIIIQ"), struct.Struct("IIII")
 ADD_SEALS, SHRINK, GROW, FUTURE_WRITE = 1033, 2, 4, 16
 
