@@ -173,8 +173,13 @@ struct Work {
   std::vector<Touch> touches;
   std::vector<Dependency> after;
   std::uint64_t sequence = 0;
+  std::uint64_t submitted = 0;  // CLOCK_MONOTONIC ns
+  bool takes_no_time = false;   // a mark in the stream: the card comes to it and goes on
   bool by_caller = false;  // the calling thread runs it when the work is first in its stream
 };
+
+struct Capture;
+struct Graph;
 
 struct Stream {
   Context* context = nullptr;
@@ -184,7 +189,9 @@ struct Stream {
   std::deque<std::shared_ptr<Work>> queue;  // in order; the first may be running
   std::uint64_t enqueued = 0, completed = 0;
   bool worker = false;            // a thread serves the queue
-  std::vector<Dependency> waits;  // waits for the next work, set by cuStreamWaitEvent
+  std::uint64_t card_time = 0;    // when the card was done with the completed work: threads may be late
+  std::shared_ptr<Capture> capture;  // null: it is not being captured
+  std::vector<Dependency> waits;     // waits for the next work, set by cuStreamWaitEvent
   std::condition_variable changed;
 };
 
@@ -254,6 +261,7 @@ struct Driver {
   std::vector<std::unique_ptr<Context>> created;  // destroyed contexts too: their handles stay recognisable
   std::unordered_map<void*, std::shared_ptr<Stream>> streams;
   std::unordered_map<void*, std::shared_ptr<Event>> events;
+  std::unordered_map<void*, std::shared_ptr<Graph>> graphs, executable_graphs;
   // the context, and how often it was retained
   std::unordered_map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles;
   std::uint64_t next_handle = 1;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "context.h"
+#include "graph.h"
 #include "module.h"
 #include "simgpu/tools/kernels.h"
 #include "transfer.h"
@@ -21,17 +22,57 @@ using Words = std::vector<std::uint64_t>;
 
 constexpr std::uint64_t short_ns = 50'000;  // shorter kernels are added to the next sleep
 
+// The kernels of this process that a card runs at the same time. They share the time slices of the process: each gets a
+// part of it, in the order in which they ask.
+class Running {
+ public:
+  void begin() {
+    const std::lock_guard lock(mutex_);
+    ++kernels_;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    --kernels_;
+  }
+  // Waits until the process may have a slice for this kernel. -> its part of a slice
+  std::uint64_t enter(std::uint64_t slice) {
+    std::unique_lock lock(mutex_);
+    const std::uint64_t number = asked_++;
+    changed_.wait(lock, [&] { return served_ == number; });
+    return std::max(slice / kernels_, short_ns);
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    ++served_;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t kernels_ = 0, asked_ = 0, served_ = 0;
+};
+
+Running& running_on(unsigned device) {
+  static auto* all = new std::array<Running, max_places>;
+  return (*all)[device];
+}
+
 // Books `ns` of computing on the card, in slices between which other processes' kernels can run.
 void compute(unsigned device, std::uint64_t ns) {
   auto& table = *driver().table;
   const std::uint64_t slice = table.get(Setting::timeslice_us) * 1000;
+  Running& running = running_on(device);
+  running.begin();
   for (std::uint64_t left = ns; left != 0;) {
-    const std::uint64_t part = std::min(left, slice);
-    const std::uint64_t end = take_time(table.device(device).compute_busy_until, part);
-    if (end > now_ns() + short_ns) sleep_until_ns(end);
+    const std::uint64_t part = std::min(left, running.enter(slice));
+    card_time() = take_time(table.device(device).compute_busy_until, part, card_time());
+    if (card_time() > now_ns() + short_ns) sleep_until_ns(card_time());
     driver().process->add_busy(device, part);
+    running.leave();
     left -= part;
   }
+  running.end();
 }
 
 CUresult add_to(const Context& by, std::uint64_t address, std::uint64_t amount) {
@@ -256,7 +297,7 @@ CUresult run_kernel(const Context& by, const Builtin* builtin, const Words& word
   const int device = static_cast<int>(by.device);
   if (table.meet(FaultKind::ecc, device)) return CUDA_ERROR_ECC_UNCORRECTABLE;
   if (const auto fault = table.meet(FaultKind::launch_hang, device))
-    hang(FaultKind::launch_hang, device, fault->duration_ns);
+    hang(FaultKind::launch_hang, device, fault->duration_ns), card_time() = now_ns();
   if (builtin && !builtin->run) {
     compute(by.device, words[0]);
     return CUDA_SUCCESS;
@@ -271,7 +312,7 @@ CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, v
   const Function* function = known_function(handle);
   if (!function) return CUDA_ERROR_INVALID_HANDLE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(stream_handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+  if (const CUresult result = find_any_stream(stream_handle, *context, per_thread, stream); result != CUDA_SUCCESS)
     return result;
   if (function->code->context && function->code->context != stream->context) return CUDA_ERROR_INVALID_HANDLE;
   if (parameters && extra) return CUDA_ERROR_INVALID_VALUE;
@@ -281,9 +322,8 @@ CUresult launch(CUfunction handle, const Shape& shape, CUstream stream_handle, v
   const Builtin* builtin = builtin_of(*function);
   if (!builtin) say_unknown(function->entry.name);
   auto touches = builtin ? builtin->touches(words) : pointed_at(words);
-  submit(stream, make_work([by = stream->context, builtin, words] { return run_kernel(*by, builtin, words); },
-                           std::move(touches)));
-  return CUDA_SUCCESS;
+  return submit_or_capture(stream, {[by = stream->context, builtin, words] { return run_kernel(*by, builtin, words); },
+                                    std::move(touches)});
 }
 
 CUresult launch_config(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra,

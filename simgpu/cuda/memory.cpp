@@ -216,6 +216,7 @@ SIMGPU_API cuMemGetInfo_v2(std::size_t* free_bytes, std::size_t* total) {
 SIMGPU_API cuMemAlloc_v2(CUdeviceptr* out, std::size_t size) {
   SIMGPU_ENTER(cuMemAlloc_v2);
   SIMGPU_CONTEXT();
+  if (const CUresult result = refuse_unsafe(); result != CUDA_SUCCESS) return result;
   if (!out || size == 0) return CUDA_ERROR_INVALID_VALUE;
   Range* range = nullptr;
   const CUresult result = allocate(*context, size, range);

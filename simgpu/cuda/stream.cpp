@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "context.h"
+#include "graph.h"
 #include "memory.h"
 #include "work.h"
 
@@ -57,6 +58,16 @@ std::shared_ptr<Event> find_event(CUevent handle) {
 
 bool complete(const Event& event) { return !event.last.stream || event.last.stream->completed >= event.last.sequence; }
 
+// Work that the card only comes by.
+std::shared_ptr<Work> make_mark(std::function<void()> run) {
+  auto work = make_work([run = std::move(run)] {
+    run();
+    return CUDA_SUCCESS;
+  });
+  work->takes_no_time = true;
+  return work;
+}
+
 CUresult wait_event(CUstream handle, CUevent event_handle, unsigned flags, bool per_thread) {
   SIMGPU_CONTEXT();
   std::shared_ptr<Stream> stream;
@@ -67,7 +78,7 @@ CUresult wait_event(CUstream handle, CUevent event_handle, unsigned flags, bool 
   if (complete(*event)) return CUDA_SUCCESS;
   // As a work item of its own, so that the stream is not done before the event is.
   stream->waits.push_back(event->last);
-  submit(stream, make_work([] { return CUDA_SUCCESS; }));
+  submit(stream, make_mark([] {}));
   return CUDA_SUCCESS;
 }
 
@@ -84,20 +95,18 @@ CUresult record(CUevent event_handle, CUstream handle, unsigned flags, bool per_
   event->time = stamp;
   const bool alone = (stream->flags & CU_STREAM_NON_BLOCKING) != 0;
   if (stream->queue.empty() && (alone || idle(*stream->context))) {
-    stamp->ns = now_ns();
+    stamp->ns = std::max(now_ns(), stream->card_time);
     event->last = {stream, stream->enqueued};
     return CUDA_SUCCESS;
   }
-  submit(stream, make_work([stamp] {
-           stamp->ns = now_ns();
-           return CUDA_SUCCESS;
-         }));
+  submit(stream, make_mark([stamp] { stamp->ns = card_time(); }));
   event->last = {stream, stream->enqueued};
   return CUDA_SUCCESS;
 }
 
 CUresult elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) {
   SIMGPU_CONTEXT();
+  if (const CUresult result = refuse_unsafe(); result != CUDA_SUCCESS) return result;
   const auto start = find_event(start_handle), end = find_event(end_handle);
   if (!milliseconds) return CUDA_ERROR_INVALID_VALUE;
   if (!start || !end || !start->last.stream || !end->last.stream) return CUDA_ERROR_INVALID_HANDLE;
@@ -131,7 +140,8 @@ CUresult ask(CUstream handle, bool per_thread, const void* out, Get get) {
   SIMGPU_CONTEXT();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   std::shared_ptr<Stream> stream;
-  if (const CUresult result = find_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS) return result;
+  if (const CUresult result = find_any_stream(handle, *context, per_thread, stream); result != CUDA_SUCCESS)
+    return result;
   get(*stream);
   return CUDA_SUCCESS;
 }
@@ -189,7 +199,6 @@ SIMGPU_BOTH(cuStreamGetCtx, (CUstream handle, CUcontext* out),
             ask(handle, per_thread, out, [&](Stream& stream) { *out = handle_of(stream.context); }))
 SIMGPU_BOTH(cuStreamGetDevice, (CUstream handle, CUdevice* out),
             ask(handle, per_thread, out, [&](Stream& stream) { *out = stream.context->ordinal; }))
-SIMGPU_BOTH(cuStreamIsCapturing, (CUstream handle, int* out), ask(handle, per_thread, out, [&](Stream&) { *out = 0; }))
 SIMGPU_BOTH(cuLaunchHostFunc, (CUstream handle, CUhostFn function, void* data),
             function ? call_host(
                            handle, [=] { function(data); }, per_thread)
@@ -210,35 +219,10 @@ CUresult context_and_green(CUstream handle, CUcontext* out, CUgreenCtx* green, b
   return result;
 }
 
-// Captures are not simulated: every stream reports that it captures nothing.
-CUresult capture_info(CUstream handle, int* status, std::uint64_t* id, bool per_thread) {
-  return ask(handle, per_thread, status, [&](Stream&) {
-    *status = 0;
-    if (id) *id = 0;
-  });
-}
-
 }  // namespace
 
 SIMGPU_BOTH(cuStreamGetCtx_v2, (CUstream handle, CUcontext* out, CUgreenCtx* green),
             context_and_green(handle, out, green, per_thread))
-SIMGPU_BOTH(cuStreamGetCaptureInfo, (CUstream handle, int* status, std::uint64_t* id),
-            capture_info(handle, status, id, per_thread))
-SIMGPU_BOTH(cuStreamGetCaptureInfo_v2,
-            (CUstream handle, int* status, std::uint64_t* id, CUgraph*, const CUgraphNode**, std::size_t*),
-            capture_info(handle, status, id, per_thread))
-SIMGPU_BOTH(cuStreamGetCaptureInfo_v3,
-            (CUstream handle, int* status, std::uint64_t* id, CUgraph*, const CUgraphNode**, const void**,
-             std::size_t*),
-            capture_info(handle, status, id, per_thread))
-
-SIMGPU_API cuThreadExchangeStreamCaptureMode(int* mode) {
-  SIMGPU_ENTER(cuThreadExchangeStreamCaptureMode);
-  static thread_local int current = 0;
-  if (!mode || *mode < 0 || *mode > 2) return CUDA_ERROR_INVALID_VALUE;
-  std::swap(*mode, current);
-  return CUDA_SUCCESS;
-}
 
 // ------------------------------------------------------------------------------------------- events
 
@@ -267,6 +251,7 @@ SIMGPU_API cuEventDestroy(CUevent handle) {
 SIMGPU_API cuEventQuery(CUevent handle) {
   SIMGPU_ENTER(cuEventQuery);
   SIMGPU_CONTEXT();
+  if (const CUresult result = refuse_unsafe(); result != CUDA_SUCCESS) return result;
   const auto event = find_event(handle);
   if (!event) return CUDA_ERROR_INVALID_HANDLE;
   return complete(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -297,6 +282,7 @@ SIMGPU_API cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end
 namespace {
 
 CUresult synchronize_context(Lock& lock, Context& context) {
+  if (const CUresult result = refuse_unsafe(); result != CUDA_SUCCESS) return result;
   lock.unlock();
   meet_sync_hang(static_cast<int>(context.device));
   lock.lock();

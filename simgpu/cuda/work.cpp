@@ -7,20 +7,31 @@
 #include <ctime>
 #include <thread>
 
+#include "graph.h"
+
 namespace simgpu {
 namespace {
 
 // A worker ends after this idle time; the next work starts another worker.
 constexpr auto worker_patience = std::chrono::milliseconds(300);
 
-std::uint64_t thread_number() {
-  static std::atomic<std::uint64_t> next{1};
-  static thread_local const std::uint64_t mine = next.fetch_add(1);
-  return mine;
-}
-
 bool met(const std::vector<Dependency>& after) {
   return std::all_of(after.begin(), after.end(), [](const Dependency& d) { return d.stream->completed >= d.sequence; });
+}
+
+thread_local std::uint64_t time_on_card = 0;
+
+// Runs work without the lock. -> its result; the stream's time on the card is that of its end
+CUresult run(Lock& lock, Stream& stream, const Work& work) {
+  std::uint64_t ready = std::max(work.submitted, stream.card_time);
+  for (const auto& each : work.after) ready = std::max(ready, each.stream->card_time);
+  lock.unlock();
+  time_on_card = ready;
+  const CUresult result = work.run();
+  const std::uint64_t end = time_on_card == ready && !work.takes_no_time ? now_ns() : time_on_card;
+  lock.lock();
+  stream.card_time = std::max(ready, end);
+  return result;
 }
 
 void finish(Stream& stream, CUresult result) {
@@ -51,11 +62,7 @@ void serve(const std::shared_ptr<Stream>& stream) {
     driver().progress.wait(lock, [&] { return met(work->after); });
     CUresult result = CUDA_SUCCESS;
     // After a sticky error no work of the context runs; it only leaves the queue.
-    if (stream->context->error == 0) {
-      lock.unlock();
-      result = work->run();
-      lock.lock();
-    }
+    if (stream->context->error == 0) result = run(lock, *stream, *work);
     finish(*stream, result);
   }
 }
@@ -81,11 +88,18 @@ void order(const std::shared_ptr<Stream>& stream, Work& work) {
 
 void enqueue(const std::shared_ptr<Stream>& stream, const std::shared_ptr<Work>& work) {
   order(stream, *work);
+  work->submitted = now_ns();
   work->sequence = ++stream->enqueued;
   stream->queue.push_back(work);
 }
 
 }  // namespace
+
+std::uint64_t thread_number() {
+  static std::atomic<std::uint64_t> next{1};
+  static thread_local const std::uint64_t mine = next.fetch_add(1);
+  return mine;
+}
 
 std::uint64_t now_ns() {
   timespec now;
@@ -99,13 +113,17 @@ void sleep_until_ns(std::uint64_t when) {
   }
 }
 
-std::uint64_t take_time(layout::Word& busy_until, std::uint64_t ns) {
+std::uint64_t take_time(layout::Word& busy_until, std::uint64_t ns, std::uint64_t ready) {
   std::uint64_t until = busy_until.load();
   for (;;) {
-    const std::uint64_t end = std::max(until, now_ns()) + ns;
+    const std::uint64_t end = std::max(until, ready) + ns;
     if (busy_until.compare_exchange_weak(until, end)) return end;
   }
 }
+
+std::uint64_t take_time(layout::Word& busy_until, std::uint64_t ns) { return take_time(busy_until, ns, now_ns()); }
+
+std::uint64_t& card_time() { return time_on_card; }
 
 std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priority) {
   auto stream = std::make_shared<Stream>();
@@ -117,7 +135,7 @@ std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priori
   return stream;
 }
 
-CUresult find_stream(CUstream handle, Context& current, bool per_thread, std::shared_ptr<Stream>& stream) {
+CUresult find_any_stream(CUstream handle, Context& current, bool per_thread, std::shared_ptr<Stream>& stream) {
   if (handle == nullptr) handle = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
   if (handle == CU_STREAM_LEGACY) {
     stream = current.legacy;
@@ -133,6 +151,11 @@ CUresult find_stream(CUstream handle, Context& current, bool per_thread, std::sh
   if (at == driver().streams.end()) return CUDA_ERROR_INVALID_HANDLE;
   stream = at->second;
   return static_cast<CUresult>(stream->context->error.load());
+}
+
+CUresult find_stream(CUstream handle, Context& current, bool per_thread, std::shared_ptr<Stream>& stream) {
+  const CUresult result = find_any_stream(handle, current, per_thread, stream);
+  return result == CUDA_SUCCESS ? refuse_in_capture(*stream) : result;
 }
 
 std::shared_ptr<Work> make_work(std::function<CUresult()> run, std::vector<Touch> touches) {
@@ -157,11 +180,7 @@ CUresult run_in_order(Lock& lock, const std::shared_ptr<Stream>& stream, std::sh
   enqueue(stream, work);
   driver().progress.wait(lock, [&] { return stream->queue.front() == work && met(work->after); });
   auto result = static_cast<CUresult>(stream->context->error.load());
-  if (result == CUDA_SUCCESS) {
-    lock.unlock();
-    result = work->run();
-    lock.lock();
-  }
+  if (result == CUDA_SUCCESS) result = run(lock, *stream, *work);
   finish(*stream, result);
   return result;
 }

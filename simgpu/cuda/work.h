@@ -7,8 +7,13 @@
 
 namespace simgpu {
 
-// Finds the stream of a handle under a current context; `per_thread` says which stream 0 means.
+// Finds the stream of a handle under a current context; `per_thread` says which stream 0 means. A stream that is being
+// captured refuses the call, and the capture is lost.
 CUresult find_stream(CUstream handle, Context& current, bool per_thread, std::shared_ptr<Stream>& stream);
+// The same for calls that a capture allows.
+CUresult find_any_stream(CUstream handle, Context& current, bool per_thread, std::shared_ptr<Stream>& stream);
+// A number for the calling thread, which no other thread has.
+std::uint64_t thread_number();
 std::shared_ptr<Stream> make_stream(Context& context, unsigned flags, int priority);
 
 // Puts work at the end of the stream. A thread of the driver runs the work.
@@ -32,7 +37,14 @@ void hang(FaultKind kind, int device, std::uint64_t duration_ns);
 
 std::uint64_t now_ns();
 void sleep_until_ns(std::uint64_t when);
-// Takes the next `ns` of a resource that all processes share (a word of the table), and returns when they end.
+// Takes the next `ns` of a resource that all processes share (a word of the table), from now or from `ready` on, and
+// returns when they end.
 std::uint64_t take_time(layout::Word& busy_until, std::uint64_t ns);
+std::uint64_t take_time(layout::Word& busy_until, std::uint64_t ns, std::uint64_t ready);
+
+// The time on the card of the work that this thread runs. It begins with the time at which the card could start the
+// work. Work that computes moves it on; all other work ends when its function returns. A thread that comes late
+// therefore takes nothing from the card's time.
+std::uint64_t& card_time();
 
 }  // namespace simgpu
