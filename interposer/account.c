@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The accounts of the process: bytes that it has charged of each device. */
 #include "kernel.h"
-#include "limit.h"
+#include "share.h"
 
 static const struct sublet_limit_page* limits; /* of the process; NULL: it has none */
 static uint32_t account_count;
@@ -45,6 +45,7 @@ void sublet_drop(void) {
   __atomic_store_n(&limits, NULL, __ATOMIC_RELEASE);
   __atomic_store_n(&uses, own_use.device, __ATOMIC_RELEASE);
   __atomic_store_n(&taken, 0, __ATOMIC_RELEASE);
+  sublet_drop_share();
 }
 
 static const struct sublet_limit_page* limits_now(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE); }
@@ -138,6 +139,8 @@ int sublet_cuda_use(struct sublet_use_page* out) {
     out->device[i].charged = __atomic_load_n(&use->charged, __ATOMIC_SEQ_CST) & ~MOVED;
     out->device[i].most = __atomic_load_n(&use->most, __ATOMIC_RELAXED);
     out->device[i].refused = __atomic_load_n(&use->refused, __ATOMIC_RELAXED);
+    out->device[i].busy = __atomic_load_n(&use->busy, __ATOMIC_RELAXED);
+    out->device[i].held = __atomic_load_n(&use->held, __ATOMIC_RELAXED);
   }
   sublet_copy_counts(out);
   return 0;
@@ -237,6 +240,13 @@ uint64_t sublet_charged(int account) {
 uint64_t sublet_context_bytes(int account) {
   return account < 0 ? 0 : __atomic_load_n(&limits_now()->device[account].context, __ATOMIC_RELAXED);
 }
+
+const struct sublet_limit_device* sublet_row_of(int account) {
+  const struct sublet_limit_page* page = limits_now();
+  return account >= 0 && page != NULL ? &page->device[account] : NULL;
+}
+
+uint32_t sublet_accounts(void) { return account_count; }
 
 uint64_t sublet_limit_of(int account) {
   return __atomic_load_n(&limits_now()->device[account].limit, __ATOMIC_RELAXED);

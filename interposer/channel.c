@@ -2,7 +2,7 @@
 /* The channel to the daemon (src/wire/credit.h). Only threads of the program use it, in calls that wait for memory
  * anyway: there is no thread of ours, and no descriptor stays open. */
 #include "kernel.h"
-#include "limit.h"
+#include "share.h"
 #include "wire/credit.h"
 
 #include <errno.h>
@@ -85,9 +85,10 @@ static int find_daemon(struct sockaddr_un* out) {
 
 /* --- a question and its answer */
 
+enum { MOST_FILES = 3 };
 struct files {
   int count;
-  int file[2];
+  int file[MOST_FILES];
 };
 
 static void close_files(const struct files* files) {
@@ -135,12 +136,12 @@ static long send_question(int socket, const struct sublet_credit_question* quest
 /* A message with more files than the answer may have is cut, and no descriptor of it is lost. */
 static long receive(int socket, struct sublet_credit_answer* answer, struct files* files, int64_t until) {
   union {
-    char bytes[CMSG_SPACE(2 * sizeof(int))];
+    char bytes[CMSG_SPACE(MOST_FILES * sizeof(int))];
     struct cmsghdr align;
   } control;
   struct iovec part = {answer, sizeof *answer};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
-                           .msg_controllen = sizeof control};
+                           .msg_controllen = CMSG_LEN(MOST_FILES * sizeof(int))};
   long size;
   do {
     set_time_left(socket, SO_RCVTIMEO, until);
@@ -150,7 +151,7 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
   if (control.align.cmsg_level != SOL_SOCKET || control.align.cmsg_type != SCM_RIGHTS) return size;
   const int* sent = (const int*)CMSG_DATA(&control.align);
   const size_t count = (control.align.cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  for (; files->count < 2 && (size_t)files->count < count; ++files->count)
+  for (; files->count < MOST_FILES && (size_t)files->count < count; ++files->count)
     files->file[files->count] = sent[files->count];
   return size;
 }
@@ -207,15 +208,31 @@ static void* map_page(int file, long size, int protection) {
   return mapped < 0 && mapped > -4096 ? NULL : (void*)mapped;
 }
 
+/* The share page is a file of the daemon, which may become smaller. A daemon that has started again has the same file,
+ * or another one if that was lost: threads may still look at the earlier page, so that it stays mapped. */
+static void begin_share(int file) {
+  static dev_t device;
+  static ino_t inode;
+  struct stat about;
+  if (sublet_kernel(SYS_fstat, file, (long)&about, 0, 0, 0, 0) != 0) return;
+  const long size = sizeof(struct sublet_share_page);
+  if (about.st_size < size || (sublet_has_share() && about.st_dev == device && about.st_ino == inode)) return;
+  const long mapped = sublet_kernel(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (mapped < 0 && mapped > -4096) return;
+  device = about.st_dev, inode = about.st_ino;
+  if (!sublet_adopt_share((struct sublet_share_page*)mapped)) sublet_kernel(SYS_munmap, mapped, size, 0, 0, 0, 0);
+}
+
 /* Asks for pages and gives them to `take`. 0: there are none. */
 static int ask_for_pages(int (*take)(const struct sublet_limit_page*, struct sublet_use_page*)) {
-  struct files files = {0, {-1, -1}};
+  struct files files = {0, {-1, -1, -1}};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_BEGIN, 0, 0};
   int taken = 0;
-  if (ask_patiently(&question, &files) == SUBLET_CREDIT_GRANTED && files.count == 2) {
+  if (ask_patiently(&question, &files) == SUBLET_CREDIT_GRANTED && files.count >= 2) {
     struct sublet_limit_page* limit = map_page(files.file[0], sizeof *limit, PROT_READ);
     struct sublet_use_page* use = map_page(files.file[1], sizeof *use, PROT_READ | PROT_WRITE);
     taken = limit != NULL && use != NULL && take(limit, use);
+    if (taken && files.count == MOST_FILES) begin_share(files.file[2]);
     if (!taken && limit != NULL) sublet_kernel(SYS_munmap, (long)limit, sizeof *limit, 0, 0, 0, 0);
     if (!taken && use != NULL) sublet_kernel(SYS_munmap, (long)use, sizeof *use, 0, 0, 0, 0);
   }
@@ -253,7 +270,7 @@ static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE, account,
                                                   needed};
   for (;;) {
-    struct files files = {0, {-1, -1}};
+    struct files files = {0, {-1, -1, -1}};
     const uint32_t result = ask_patiently(&question, &files);
     close_files(&files);
     if (result != SUBLET_CREDIT_PAUSED) return result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, which take memory for themselves, and whose end frees the memory that was allocated in them. */
-#include "limit.h"
+#include "share.h"
 
 typedef int (*create_function)(void**, unsigned, int);
 typedef int (*create_function_v3)(void**, void*, int, unsigned, int);
@@ -48,6 +48,7 @@ static void end_context(uint64_t context) {
   struct sublet_slot* slot = sublet_find(&contexts, context);
   if (slot == NULL) return;
   sublet_end_memory(context);
+  sublet_end_samples(context);
   const uint64_t was = __atomic_exchange_n(&slot->a, 0, __ATOMIC_ACQ_REL);
   const uint64_t bytes = __atomic_exchange_n(&slot->b, 0, __ATOMIC_ACQ_REL);
   if (was != 0) sublet_discharge((int)(was & 255) - 2, bytes);

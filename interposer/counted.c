@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks that count what a call does, and change nothing of it: launches, copies, and waits, which tell the errors of
- * work on the device. */
+/* Hooks that count what a call does, and change nothing of it: copies, and waits, which tell the errors of work on the
+ * device. */
 #include "limit.h"
 
 typedef uint64_t u64;
@@ -92,26 +92,6 @@ static u64 sum(const u64* sizes, u64 count) {
 #define BOTH(name, suffix, what, amount, parameters, arguments) \
   COUNTED(name, what, amount, parameters, arguments)            \
   COUNTED(name##suffix, what, amount, parameters, arguments)
-
-/* --- launches */
-
-#define LAUNCH(name, parameters, arguments) COUNTED(name, COUNT_LAUNCHES, 1, parameters, arguments)
-#define LAUNCHES(name, parameters, arguments) BOTH(name, _ptsz, COUNT_LAUNCHES, 1, parameters, arguments)
-
-LAUNCHES(cuLaunchKernel,
-         (void* function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, void* stream, void** words,
-          void** more),
-         (function, gx, gy, gz, bx, by, bz, shared, stream, words, more))
-LAUNCHES(cuLaunchKernelEx, (const void* how, void* function, void** words, void** more), (how, function, words, more))
-LAUNCHES(cuLaunchCooperativeKernel,
-         (void* function, u32 gx, u32 gy, u32 gz, u32 bx, u32 by, u32 bz, u32 shared, void* stream, void** words),
-         (function, gx, gy, gz, bx, by, bz, shared, stream, words))
-COUNTED(cuLaunchCooperativeKernelMultiDevice, COUNT_LAUNCHES, count, (void* list, u32 count, u32 flags),
-        (list, count, flags))
-LAUNCH(cuLaunch, (void* function), (function))
-LAUNCH(cuLaunchGrid, (void* function, int width, int height), (function, width, height))
-LAUNCH(cuLaunchGridAsync, (void* function, int width, int height, void* stream), (function, width, height, stream))
-LAUNCHES(cuGraphLaunch, (void* graph, void* stream), (graph, stream))
 
 /* --- waits */
 

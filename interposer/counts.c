@@ -67,6 +67,10 @@ void sublet_bring_counts(struct sublet_use_page* old, struct sublet_use_page* no
     const uint32_t code = __atomic_load_n(&old->error[i].code, __ATOMIC_RELAXED);
     __atomic_fetch_add(error_word(now, code), amount, __ATOMIC_SEQ_CST);
   }
+  for (uint32_t i = 0; i < SUBLET_LIMIT_DEVICES; ++i) {
+    __atomic_fetch_add(&now->device[i].busy, take(&old->device[i].busy), __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&now->device[i].held, take(&old->device[i].held), __ATOMIC_SEQ_CST);
+  }
   __atomic_fetch_add(&now->other_errors, take(&old->other_errors), __ATOMIC_SEQ_CST);
 }
 

@@ -25,7 +25,7 @@ WRITTEN = tuple("""
     cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2 cuGreenCtxCreate
     cuMemGetInfo cuMemGetInfo_v2 cuDeviceTotalMem cuDeviceTotalMem_v2
 """.split())  # hooks.c, memory.c, arrays.c, mapping.c, pools.c, contexts.c, sizes.c
-# Hooks that count what a call does: counted.c.
+# Hooks that count what a call does: launches.c and counted.c.
 WRITTEN += tuple("""
     cuCtxSynchronize cuCtxSynchronize_v2 cuEventQuery cuEventSynchronize cuGraphLaunch cuGraphLaunch_ptsz
     cuLaunch cuLaunchCooperativeKernel cuLaunchCooperativeKernelMultiDevice cuLaunchCooperativeKernel_ptsz
@@ -47,7 +47,7 @@ WRITTEN += tuple("""
 """.split())
 # The library's exports besides the driver's functions.
 OURS = ("dlsym", "dlvsym", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
-        "sublet_cuda_adopt", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use")
+        "sublet_cuda_adopt", "sublet_cuda_adopt_share", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use")
 
 
 def lines(path):

@@ -76,6 +76,10 @@ uint64_t sublet_free_of(int account);
 /* Whether more is charged than may be: the driver took more than was expected, or the credit became smaller. */
 int sublet_is_over(int account);
 
+/* The row of an account in the limit page; NULL: the process has none. */
+const struct sublet_limit_device* sublet_row_of(int account);
+/* How many devices the pages of the process have. */
+uint32_t sublet_accounts(void);
 /* The use page of the process. */
 struct sublet_use_page* sublet_use_now(void);
 
@@ -85,7 +89,7 @@ enum sublet_count { COUNT_LAUNCHES, COUNT_COPIED, COUNT_ALLOCATED, NO_COUNT };
 
 /* Counts `amount` if the call succeeded, else its error. -> the result */
 int sublet_noted(int result, enum sublet_count what, uint64_t amount);
-/* Moves all counts of the page that the process has left. */
+/* Moves all counts of the page that the process has left, and its times of launches. */
 void sublet_bring_counts(struct sublet_use_page* old, struct sublet_use_page* now);
 void sublet_copy_counts(struct sublet_use_page* out);
 

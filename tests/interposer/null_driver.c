@@ -38,3 +38,15 @@ int cuMipmappedArrayCreate(void** out, const void* wanted, unsigned levels) {
 int cuArrayDestroy(void* array) { return array == NULL; }
 int cuMipmappedArrayDestroy(void* array) { return array == NULL; }
 int cuCtxDestroy_v2(void* context) { return context == NULL; }
+
+/* Events that are of no use, by EVENTS: 0: none can be made, 1: none can be recorded, 2: they never come, 3: they fail,
+ * 4 to 6: their time is no number, below zero, too large. */
+#ifdef EVENTS
+int cuEventCreate(void** out, unsigned flags) { return *out = (void*)(uintptr_t)0x2000, EVENTS == 0 ? 1 : (int)flags; }
+int cuEventRecord(void* event, void* stream) { return EVENTS == 1 || event == stream; }
+int cuEventElapsedTime(float* out, void* start, void* end) {
+  const float zero = 0 * (float)(start != end);
+  *out = EVENTS == 4 ? zero / zero : EVENTS == 5 ? -1 : 1e30f;
+  return EVENTS == 2 ? 600 : EVENTS == 3 ? 719 : 0;
+}
+#endif

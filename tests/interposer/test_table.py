@@ -13,7 +13,7 @@ from tests.support.sublet import ROOT
 
 FOLDER = ROOT / "interposer"
 OURS = {"dlsym", "dlvsym", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2",
-        "sublet_cuda_adopt", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use"}
+        "sublet_cuda_adopt", "sublet_cuda_adopt_share", "sublet_cuda_calls", "sublet_cuda_report", "sublet_cuda_use"}
 sys.path.insert(0, str(FOLDER))
 import generate  # noqa: E402
 

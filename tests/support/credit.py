@@ -47,6 +47,7 @@ class CreditDaemon:
     def __init__(self, path, uuid, limit, context):
         self.path, self.uuid, self.limit, self.context = str(path), uuid, limit, context
         self.processes, self.questions, self.files = {}, [], []
+        self.more_files = []  # a share page
         self.answer = self.answer_rightly  # a test may put another in its place
         self.listen()
 
@@ -98,7 +99,7 @@ class CreditDaemon:
     def answer_rightly(self, asking, pid, kind, needed):
         if kind == BEGIN:
             process = self.processes[pid] = Process(self)
-            return self.say(asking, GRANTED, (process.limit_file, process.use_file))
+            return self.say(asking, GRANTED, (process.limit_file, process.use_file, *self.more_files))
         process = self.processes.get(pid)
         if process is None:
             return self.say(asking, UNKNOWN)

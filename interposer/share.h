@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The share of the computing time: a launch waits until the earlier ones are paid. The cost of a launch is learned
+ * from events around some of them. Nothing here has a lock, and a thread that waits holds nothing. */
+#ifndef SUBLET_INTERPOSER_SHARE_H
+#define SUBLET_INTERPOSER_SHARE_H
+
+#include "limit.h"
+
+/* --- share.c: the time that is paid, by account */
+
+extern struct sublet_share_page* sublet_share; /* of the lease; NULL: launches never wait */
+
+static inline int sublet_has_share(void) { return __atomic_load_n(&sublet_share, __ATOMIC_ACQUIRE) != NULL; }
+
+/* Takes the share page of the lease, after the pages of the process. 0: of another version or of other devices. */
+int sublet_adopt_share(struct sublet_share_page* page);
+/* The process has no share page any more: it has its parent's. */
+void sublet_drop_share(void);
+/* Percent of a device's time; 0: no bound. */
+uint32_t sublet_share_of(int account);
+/* Nanoseconds of CLOCK_MONOTONIC. */
+uint64_t sublet_clock(void);
+void sublet_sleep(uint64_t nanoseconds);
+/* Waits until a launch may begin, and charges its cost. Never waits longer than some seconds. */
+void sublet_pay(int account, uint64_t cost);
+/* Charges more for launches that have begun, or gives back. */
+void sublet_correct(int account, int64_t cost);
+/* Counts time for which a launch has waited. */
+void sublet_note_held(int account, uint64_t nanoseconds);
+
+/* --- samples.c: launches between two events */
+
+struct sublet_stream {
+  void* handle;
+  int by_thread; /* 1: the default stream is that of the thread */
+};
+
+struct sublet_sample {
+  uint32_t state; /* of samples.c */
+  int32_t account;
+  void *start, *end;         /* events; NULL: not made yet */
+  struct sublet_slot* place; /* of the key in the table of costs */
+  uint64_t charged;          /* for each launch that the sample stands for */
+  uint64_t launches;         /* that the sample stands for, the measured one included */
+  uint64_t gap;              /* time between the event and the launch, on a stream that had nothing else to do */
+  uint64_t is_idle;          /* the stream was such */
+};
+
+/* Before the launch. NULL: this launch is not measured. The caller fills in the rest. */
+struct sublet_sample* sublet_begin_sample(uint64_t context, const struct sublet_stream* stream);
+/* After a launch that succeeded. 0: it is not measured after all. */
+int sublet_end_sample(struct sublet_sample* sample, uint64_t context, const struct sublet_stream* stream);
+/* After a launch that failed. */
+void sublet_leave_sample(struct sublet_sample* sample);
+/* Asks for the samples of a context that are done by now: all of them at times, or at once those of one key. */
+void sublet_look_at_samples(uint64_t context, uint64_t now, const struct sublet_slot* wanted);
+/* The context has ended, and its events with it. */
+void sublet_end_samples(uint64_t context);
+
+/* --- costs.c */
+
+struct sublet_launch {
+  int account;      /* NO_ACCOUNT: the launch is not bound by a share */
+  int is_first;     /* the first launch of its key */
+  uint64_t context;
+  uint64_t cost;    /* that is charged */
+  struct sublet_slot* place;
+  struct sublet_sample* sample;
+  struct sublet_stream stream;
+};
+
+/* The key of a function and of the size of its launch. A graph has no size. */
+uint64_t sublet_key_of(const void* function, uint64_t blocks, uint64_t threads);
+/* Around a launch in the current context. `launch->account` is NO_ACCOUNT if no share binds it. */
+void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct sublet_stream stream);
+void sublet_end_launch(struct sublet_launch* launch, int result);
+/* Takes the time that a sample has measured. */
+void sublet_learn(const struct sublet_sample* sample, uint64_t nanoseconds);
+/* The time of a sample will never be known. */
+void sublet_lose(const struct sublet_sample* sample);
+
+#endif
