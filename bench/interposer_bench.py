@@ -97,6 +97,7 @@ def main():
         folder = pathlib.Path(name)
         missed = calls(folder / "fake", "a call", "fake_driver.c")
         missed = calls(folder / "launch", "a launch", "null_driver.c", "-DLAUNCH") or missed
+        calls(folder / "share", "a launch in a lease with a share", "null_driver.c", "-DLAUNCH", "-DSHARE")
         envs = {"bare": environment(driver=folder / "fake"), "hooked": environment(LIBRARY, driver=folder / "fake")}
         missed = allocations(folder) or missed
         bytes_of = {kind: statistics.median(private_bytes(env) for _ in range(ROUNDS)) for kind, env in envs.items()}

@@ -39,12 +39,17 @@ static void clear(struct pool* pool) {
   __atomic_store_n(&pool->in_flight, 0, __ATOMIC_RELEASE);
 }
 
-/* Events of a context that has ended in an unknown way are forgotten. */
-static struct pool* check_id(struct pool* pool, uint64_t context) {
+static uint64_t id_of(uint64_t context) {
   int (*ask)(void*, uint64_t*) = (int (*)(void*, uint64_t*))sublet_real(HOOK_cuCtxGetId);
   uint64_t id = 0;
-  if (ask == NULL || ask((void*)context, &id) != CUDA_SUCCESS) return pool;
-  if (__atomic_exchange_n(&pool->id, id, __ATOMIC_ACQ_REL) != id) clear(pool);
+  return ask != NULL && ask((void*)context, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+/* Events of a context that has ended in an unknown way are forgotten. */
+static struct pool* check_id(struct pool* pool, uint64_t context) {
+  const uint64_t id = id_of(context);
+  if (__atomic_load_n(&pool->id, __ATOMIC_ACQUIRE) != id && __atomic_exchange_n(&pool->id, id, __ATOMIC_ACQ_REL) != id)
+    clear(pool);
   return pool;
 }
 
@@ -62,9 +67,10 @@ static struct pool* make_pool(uint64_t context) {
                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped < 0 && mapped > -4096) return NULL;
   uint64_t none = 0;
+  ((struct pool*)mapped)->id = id_of(context);
   if (!__atomic_compare_exchange_n(&slot->a, &none, (uint64_t)mapped, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     sublet_kernel(SYS_munmap, mapped, sizeof(struct pool), 0, 0, 0, 0);
-  return check_id((struct pool*)__atomic_load_n(&slot->a, __ATOMIC_ACQUIRE), context);
+  return (struct pool*)__atomic_load_n(&slot->a, __ATOMIC_ACQUIRE);
 }
 
 void sublet_end_samples(uint64_t context) {
@@ -96,7 +102,7 @@ static int has_events(struct sublet_sample* sample) {
 static int record(void* event, const struct sublet_stream* stream) {
   int (*next)(void*, void*) =
       (int (*)(void*, void*))sublet_real(stream->by_thread ? HOOK_cuEventRecord_ptsz : HOOK_cuEventRecord);
-  return next != NULL && next(event, stream->handle) == CUDA_SUCCESS;
+  return event != NULL && next != NULL && next(event, stream->handle) == CUDA_SUCCESS;
 }
 
 static int is_idle(const struct sublet_stream* stream) {
@@ -121,7 +127,7 @@ struct sublet_sample* sublet_begin_sample(uint64_t context, const struct sublet_
 }
 
 /* The first event comes at once on a stream that has nothing to do. The launch comes later, at a moment of its call
- * that nobody tells: half of the call is taken. */
+ * that nobody tells: half of the call is taken off, and an eighth of the sample at most. */
 int sublet_end_sample(struct sublet_sample* sample, uint64_t context, const struct sublet_stream* stream) {
   struct pool* pool = find_pool(context);
   sample->gap = sample->is_idle ? (sublet_clock() - sample->gap) / 2 : 0;
@@ -147,8 +153,8 @@ static int64_t measured(const struct sublet_sample* sample) {
   const int result = ask != NULL ? ask(&milliseconds, sample->start, sample->end) : NOT_READY + 1;
   if (result == NOT_READY) return -1;
   if (result != CUDA_SUCCESS || !(milliseconds >= 0 && milliseconds < 1e6f)) return -2;
-  const int64_t elapsed = (int64_t)((double)milliseconds * 1e6);
-  return elapsed > (int64_t)sample->gap ? elapsed - (int64_t)sample->gap : 0;
+  const int64_t elapsed = (int64_t)((double)milliseconds * 1e6), gap = (int64_t)sample->gap;
+  return elapsed - (gap < elapsed / 8 ? gap : elapsed / 8);
 }
 
 /* -> 0: it has not come yet */

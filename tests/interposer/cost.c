@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls a function of the fake driver in a loop, in several threads at once, and prints the nanoseconds of a call: the
  * mean over all threads of the time from a thread's first call to its last. Built with LAUNCH, it launches kernels, and
- * has a limit. */
+ * has a limit; with SHARE, also a share that it never reaches, because the driver's kernels take no time. */
 #include "wire/limit.h"
 
 #include <pthread.h>
@@ -15,6 +15,7 @@ extern int cuParamSetf(void*, int, float);
 extern int cuLaunchKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
                           void**);
 extern int sublet_cuda_adopt(struct sublet_limit_page*) __attribute__((weak));
+extern int sublet_cuda_adopt_share(struct sublet_share_page*) __attribute__((weak));
 
 /* -> 1 */
 static int call(void) {
@@ -44,7 +45,14 @@ int main(int count, char** words) {
   static struct sublet_limit_page page = {.size = sizeof page, .abi = SUBLET_LIMIT_ABI};
   calls = atol(words[1]) / threads;
 #ifdef LAUNCH
+#ifdef SHARE
+  static struct sublet_share_page shared = {.size = sizeof shared, .abi = SUBLET_LIMIT_ABI, .devices = 1};
+  page.devices = 1, page.device[0].uuid[0] = 1, page.device[0].share = 50;
+#endif
   if (sublet_cuda_adopt != NULL && sublet_cuda_adopt(&page) != 0) return 1;
+#ifdef SHARE
+  if (sublet_cuda_adopt_share != NULL && sublet_cuda_adopt_share(&shared) != 0) return 1;
+#endif
 #else
   (void)page;
 #endif

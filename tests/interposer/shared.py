@@ -92,6 +92,14 @@ def launches(gpu):
     assert gpu.use().held > 0
 
 
+def together(gpu):
+    """One of several processes of a lease. It prints when it began and ended."""
+    begin = time.monotonic_ns()
+    for _ in range(15):
+        assert gpu.launch(2 * MS) == OK and gpu.wait() == OK
+    print(begin, time.monotonic_ns())
+
+
 def no_bound(gpu):
     """A share of 100 % is none: nothing is measured, and nothing waits."""
     for _ in range(20):
@@ -229,8 +237,8 @@ def no_events(path):
 
 
 SCENARIOS = {function.__name__: (function, share) for function, share in (
-    (launches, 20), (no_bound, 100), (graphs, 50), (waiting_kernel, 50), (hostile, 50), (failing, 50), (threads, 50),
-    (contexts, 50), (forked, 50))}
+    (launches, 20), (together, 20), (no_bound, 100), (graphs, 50), (waiting_kernel, 50), (hostile, 50), (failing, 50),
+    (threads, 50), (contexts, 50), (forked, 50))}
 
 
 def main():

@@ -24,7 +24,8 @@ class Pages:
 
     def __init__(self, path, uuid, share):
         self.path, self.told = path, None
-        path.write_bytes(bytes(ctypes.sizeof(Both)))
+        if not path.exists():
+            path.write_bytes(bytes(ctypes.sizeof(Both)))
         with path.open("r+b") as file:
             self.both = Both.from_buffer(mmap.mmap(file.fileno(), 0))
         for page in (self.both.limit, self.both.share):
