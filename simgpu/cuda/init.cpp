@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that are allowed before any other: start, versions, names of errors, and functions by name and version.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -163,6 +165,12 @@ CUresult look_up(const char* symbol, void** out, int version, std::uint64_t flag
   return best ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
+bool is_in_library(const void* code, std::string_view name) {
+  Dl_info info{};
+  if (dladdr(code, &info) == 0 || info.dli_fname == nullptr) return false;
+  return std::string_view(info.dli_fname).find(name) != std::string_view::npos;
+}
+
 }  // namespace
 
 #define SIMGPU_ENTER_EARLY(name)                        \
@@ -207,11 +215,13 @@ SIMGPU_API cuGetProcAddress_v2(const char* symbol, void** out, int version, std:
   return look_up(symbol, out, version, flags, status);
 }
 
-// A runtime checks with these tables that the driver is the vendor's. The simulated driver is not, and refuses.
+// A runtime checks with these tables that the driver is the vendor's. The simulated driver is not, and refuses. NVRTC
+// asks for a table too, and works without it.
 SIMGPU_API cuGetExportTable(const void** out, const CUuuid*) {
+  const bool is_compiler = is_in_library(__builtin_return_address(0), "libnvrtc");
   SIMGPU_ENTER_EARLY(cuGetExportTable);
   static std::atomic<bool> said{false};
-  if (!said.exchange(true))
+  if (!is_compiler && !said.exchange(true))
     std::fprintf(stderr,
                  "simgpu: this program uses the CUDA runtime, which works on the vendor's driver only; "
                  "the simulated driver serves programs of the driver API\n");
