@@ -83,11 +83,20 @@ std::string changed_settings(const json& before, const json& now) {
     return number_at(program, field) ? size_at_most(program, field) : std::string("none");
   };
   const auto number = [](const json& program) { return fmt::format("{}", number_at(program, "priority").value_or(0)); };
+  const auto share = [](const json& program) {
+    const auto percent = number_at(program, "share");
+    return percent ? fmt::format("{} %", *percent) : std::string("none");
+  };
+  const auto interposer = [](const json& program) {
+    return std::string(flag_at(program, "interposer") ? "on" : "off");
+  };
   add("restart", text_at(before, "restart"), text_at(now, "restart"));
   add("tier", text_at(before, "tier"), text_at(now, "tier"));
   add("priority", number(before), number(now));
   add("ceiling", size(before, "memory_bytes"), size(now, "memory_bytes"));
   add("soft limit", size(before, "soft_bytes"), size(now, "soft_bytes"));
+  add("interposer", interposer(before), interposer(now));
+  add("share", share(before), share(now));
   add("VRAM", size(before, "vram_bytes"), size(now, "vram_bytes"));
   return text;
 }

@@ -49,6 +49,8 @@ json render(const Program& program, const Call& call) {
            {"used_bytes", up ? core::use_of(call.engine.state(), lease->id).used.count : 0},
            {"tier", request.value("tier", "standard")},
            {"priority", request.value("priority", 0)},
+           {"interposer", request.value("interposer", false)},
+           {"share", request.value("share", json(nullptr))},
            {"exit_status", progress.exit_status ? json(*progress.exit_status) : json(nullptr)},
            {"end_reason", progress.end_reason.empty() ? json(nullptr) : json(progress.end_reason)},
            {"next_start_at",

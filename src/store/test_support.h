@@ -136,6 +136,7 @@ inline core::Lease full_lease() {
   lease.tier = core::Tier::critical;
   lease.priority = -1000;
   lease.pausable = core::Pausable::interposer;
+  lease.share = 30;
   lease.vram = {1LL << 62};
   lease.wanted_devices = {"GPU-1", "GPU-3"};
   lease.ttl = std::chrono::hours(1);

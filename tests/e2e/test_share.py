@@ -119,6 +119,10 @@ def test_supervised_programs_and_sessions_have_a_share(daemon):
                "600", check=0)
     wait_until(lambda: {lease["tag"]: lease["share"] for lease in daemon.leases()} == {"serve": 40, "work": 20},
                "both have their leases")
+    program = daemon.get("/v1/programs/serve").body
+    assert (program["interposer"], program["share"]) == (True, 40)
+    done = daemon.cli("run", "--detach", "--replace", "--tag", "serve", "--vram", "64MiB", "--", "sleep", "60", check=0)
+    assert "interposer on -> off, share 40 % -> none" in done.stderr
 
 
 # -------------------------------------------------------------------------------- the page
