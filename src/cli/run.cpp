@@ -194,6 +194,18 @@ int Run::run_under_lease(Talk& talk) {
   return supervise(talk, events, signals, std::move(std::get<Acquired>(acquired)));
 }
 
+// The fate of a program that wants more than its lease has.
+std::string told_limits(const json& told, const LeaseFlags& flags) {
+  const auto ceiling = number_at(told, "memory_bytes");
+  // The library finds its daemon by this variable, which an older daemon does not have.
+  const bool is_limited = flags.interposer && std::getenv("SUBLET_CREDIT") != nullptr;
+  std::string more = "a program that uses more is reported, not stopped";
+  if (ceiling) more = fmt::format("a program that uses more than {} is ended", format_size_down(Bytes{*ceiling}));
+  else if (is_limited) more = "an allocation beyond that is refused";
+  if (is_limited && flags.share) more += fmt::format("; at most {} % of the computing time", *flags.share);
+  return more;
+}
+
 void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   const client::Lease& lease = acquired.lease;
   std::string where = lease.devices.size() > 1 ? " on each of" : " on";
@@ -205,12 +217,10 @@ void Run::say_granted(Talk& talk, const Acquired& acquired) const {
   if (lease.vram < lease.asked_vram) where += fmt::format(", of the requested {}", format_size_down(lease.asked_vram));
   const std::string after =
       acquired.waited < std::chrono::seconds(1) ? "" : " after " + format_duration(acquired.waited);
-  const auto ceiling = number_at(acquired.told, "memory_bytes");
-  const std::string more =
-      ceiling ? fmt::format("a program that uses more than {} is ended", format_size_down(Bytes{*ceiling}))
-              : "a program that uses more is reported, not stopped";
   const bool silent = flags_.shim && after.empty();
-  if (!silent) talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after, more));
+  if (!silent)
+    talk.say(fmt::format("{}: {}{}{} ({})", lease.id, format_size_down(lease.vram), where, after,
+                         told_limits(acquired.told, flags_.lease)));
   talk.note("granted", {{"lease", lease.id}, {"devices", lease.devices}, {"vram_bytes", lease.vram.count}});
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library libsublet-cuda.so on a real card: a limit at the allocation itself, and counts of calls."""
+"""The library libsublet-cuda.so on a real card: a limit at the allocation itself, counts of calls, and a share."""
 import sys
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -47,6 +47,7 @@ class Interposed:
             return self.torch()
         self.seen()
         self.refused()
+        self.share()
 
     def run(self, name, *program):
         return self.stage.sublet("run", "--vram", str(GIB), "--name", name, "--interposer", "--", *program)
@@ -79,6 +80,22 @@ class Interposed:
         job.step("the neighbour has its limit, and all of it is controlled",
                  other.get("processes") == 1 and not other.get("uncontrolled"), f"{other}")
         job.end(neighbour)
+
+    def share(self):
+        job, seen = self.job, []
+        program = self.stage.spawn("shared", "sublet", "run", "--vram", str(GIB), "--name", "shared", "--interposer",
+                                   "--share", "30", "--", "simgpu-load", "--alloc", "64MiB", "--busy", "100",
+                                   "--seconds", "600")
+
+        def settled():
+            use = job.lease("shared").get("share_use") or {}
+            seen.extend(device["used_percent"] for device in use.get("devices", []))
+            return use.get("busy_seconds", 0) + use.get("waited_seconds", 0) >= 8
+        job.until(settled, "the use of a program with a share is told", 25)
+        job.step("a program that computes without a break keeps to its share of 30 %",
+                 seen and seen[-1] is not None and 20 <= seen[-1] <= 40,
+                 f"readings {sorted(set(filter(None, seen)))}; {job.lease('shared').get('share_use')}")
+        job.end(program)
 
     def torch(self):
         done = self.run("torch", sys.executable, "-c", TORCH)
