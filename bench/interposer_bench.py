@@ -71,7 +71,7 @@ def allocations(folder):
     return missed
 
 
-def calls(folder, text, source, *defines):
+def calls(folder, text, source, *defines, goal=GOAL_NS):
     """Prints the cost of a call, in one thread and in many. -> whether the goal was missed"""
     folder.mkdir(exist_ok=True)
     driver, missed = folder / "libcuda.so.1", False
@@ -86,9 +86,9 @@ def calls(folder, text, source, *defines):
                                       text=True)
                 measured[kind].append(float(done.stdout))
         bare, hooked = (statistics.median(measured[kind]) for kind in ("bare", "hooked"))
-        missed = missed or hooked - bare > GOAL_NS
+        missed = missed or hooked - bare > goal
         print(f"{text}, {threads:2} threads, {CALLS} calls: bare {bare:.1f} ns, hooked {hooked:.1f} ns, the hook "
-              f"{hooked - bare:.1f} ns (goal {GOAL_NS:.0f} ns), ratio to raw {hooked / bare:.2f}")
+              f"{hooked - bare:.1f} ns (goal {goal:.0f} ns), ratio to raw {hooked / bare:.2f}")
     return missed
 
 
@@ -97,7 +97,8 @@ def main():
         folder = pathlib.Path(name)
         missed = calls(folder / "fake", "a call", "fake_driver.c")
         missed = calls(folder / "launch", "a launch", "null_driver.c", "-DLAUNCH") or missed
-        calls(folder / "share", "a launch in a lease with a share", "null_driver.c", "-DLAUNCH", "-DSHARE")
+        calls(folder / "share", "a launch in a lease with a share", "null_driver.c", "-DLAUNCH", "-DSHARE",
+              goal=float("inf"))
         envs = {"bare": environment(driver=folder / "fake"), "hooked": environment(LIBRARY, driver=folder / "fake")}
         missed = allocations(folder) or missed
         bytes_of = {kind: statistics.median(private_bytes(env) for _ in range(ROUNDS)) for kind, env in envs.items()}

@@ -41,10 +41,16 @@ class Card:
                        capture_output=True)
         self.program = compile_c(folder / "sharer", "-I", ROOT / "src", SOURCES / "sharer.c", DRIVER / "libcuda.so.1")
 
-    def busy(self, pid):
-        """-> nanoseconds for which the process has kept the card busy"""
-        return sum(use["busy_ms"] * MS for process in self.show()["processes"] if process["pid"] == pid
-                   for use in process["devices"])
+    def reading(self, pids):
+        """-> the time, and the busy time of each process at that time. A reading that took long is taken again."""
+        for _ in range(10):
+            begin, shown = time.monotonic_ns(), self.show()
+            end = time.monotonic_ns()
+            if end - begin < 15 * MS:
+                break
+        busy = {process["pid"]: sum(use["busy_ms"] * MS for use in process["devices"])
+                for process in shown["processes"]}
+        return (begin + end) // 2, [busy.get(pid, 0) for pid in pids]
 
     def show(self):
         words = [BUILD / "bin/simgpu-ctl", "--dir", self.folder, "show", "--json"]
@@ -74,7 +80,7 @@ def windows(card, programs, corrected=False):
     """-> for each program, the percent that the card was busy with it, in each window"""
     shares, before, time_before = [[] for _ in programs], None, 0
     for window in range(SECONDS + 1):
-        now, busy = time.monotonic_ns(), [card.busy(process.pid) for _, process in programs]
+        now, busy = card.reading([process.pid for _, process in programs])
         if before is not None and window > 0:
             for i, (new, old) in enumerate(zip(busy, before)):
                 shares[i].append(100 * (new - old) / (now - time_before))
@@ -88,8 +94,9 @@ def correct(card, programs, seconds, corrected):
     end = time.monotonic() + seconds
     while corrected and time.monotonic() + 0.25 < end:
         time.sleep(0.25)
-        for pages, process in programs:
-            pages.correct(card.busy(process.pid))
+        _, busy = card.reading([process.pid for _, process in programs])
+        for (pages, _), nanoseconds in zip(programs, busy):
+            pages.correct(nanoseconds)
     time.sleep(max(0, end - time.monotonic()))
 
 

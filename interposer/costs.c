@@ -80,23 +80,21 @@ static uint64_t count(struct sublet_slot* place, uint64_t cost, uint64_t chance)
 /* --- the cost of a launch */
 
 /* Waits for the first sample of a key. If it does not come, the time that has passed is the guess. */
-static void wait_for_first(const struct sublet_launch* launch) {
-  const uint64_t began = sublet_clock();
-  uint64_t now = began, pause = 50000, is = MEASURING;
-  for (;;) {
-    sublet_look_at_samples(launch->context, now, launch->place);
-    is = __atomic_load_n(&launch->place->a, __ATOMIC_ACQUIRE);
+static void wait_for_first(struct sublet_launch* launch) {
+  const uint64_t began = launch->now;
+  for (uint64_t pause = 50000;; pause = smaller(2 * pause, 2000000)) {
+    sublet_look_at_samples(launch->context, launch->now, launch->place);
+    uint64_t is = __atomic_load_n(&launch->place->a, __ATOMIC_ACQUIRE);
     if (is != MEASURING) break;
-    if (now - began >= WAIT_FOR_FIRST_NS) {
-      const uint64_t guess = now - began + GUESS;
+    if (launch->now - began >= WAIT_FOR_FIRST_NS) {
+      const uint64_t guess = launch->now - began + GUESS;
       __atomic_compare_exchange_n(&launch->place->a, &is, guess, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
       break;
     }
     sublet_sleep(pause);
-    pause = smaller(2 * pause, 2000000);
-    now = sublet_clock();
+    launch->now = sublet_clock();
   }
-  sublet_note_held(launch->account, now - began);
+  sublet_note_held(launch->account, launch->now - began);
 }
 
 /* The first launch of a key costs nothing until its sample has come. A guess counts for half as much each time: a
@@ -142,11 +140,11 @@ void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct subl
   launch->place = sublet_place(&costs, key);
   if (launch->place == NULL) return;
   launch->account = where.account;
-  const uint64_t now = sublet_clock();
-  sublet_look_at_samples(launch->context, now, NULL);
+  launch->now = sublet_clock();
+  sublet_look_at_samples(launch->context, launch->now, NULL);
   find_cost(launch);
-  sublet_pay(launch->account, launch->cost);
-  const uint64_t launches = count(launch->place, launch->cost, now);
+  sublet_pay(launch->account, launch->cost, launch->now);
+  const uint64_t launches = count(launch->place, launch->cost, launch->now);
   if (launches == 0 && !launch->is_first) return;
   launch->sample = sublet_begin_sample(launch->context, &launch->stream);
   if (launch->sample == NULL) return;

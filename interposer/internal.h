@@ -47,6 +47,8 @@ int sublet_objects(int (*visit)(const struct sublet_object*, void*), void* data)
 int sublet_object_at(const void* address, struct sublet_object* out);
 /* The function that a symbol of an object names; NULL: it is not defined there, or no function. */
 void* sublet_function(const struct sublet_object* object, const ElfW(Sym) * symbol);
+/* clock_gettime as the kernel gives it to each process, without a system call; NULL: it does not. */
+void* sublet_kernel_clock(void);
 /* dlsym, dlvsym or dlopen of the C library; NULL: it has none. */
 void* sublet_real_dlsym(void);
 void* sublet_real_dlvsym(void);

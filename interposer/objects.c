@@ -111,6 +111,25 @@ void* sublet_function(const struct sublet_object* object, const ElfW(Sym) * symb
   return type == STT_GNU_IFUNC ? ((void* (*)(void))address)() : NULL;
 }
 
+/* --- the kernel's own object */
+
+static int on_kernel_object(struct dl_phdr_info* info, size_t size, void* data) {
+  (void)size;
+  struct sublet_object object = {0};
+  object.base = info->dlpi_addr;
+  if (info->dlpi_name == NULL || !sublet_begins(info->dlpi_name, "linux-vdso")) return 0;
+  for (uint32_t i = has_symbols(info, &object); i != 0 && i < object.count; ++i)
+    if (sublet_same(object.strings + object.symbols[i].st_name, "__vdso_clock_gettime"))
+      *(void**)data = sublet_function(&object, &object.symbols[i]);
+  return 1;
+}
+
+void* sublet_kernel_clock(void) {
+  void* function = NULL;
+  dl_iterate_phdr(on_kernel_object, &function);
+  return function;
+}
+
 /* --- the C library's loader functions */
 
 struct wanted {

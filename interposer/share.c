@@ -24,9 +24,14 @@ __attribute__((visibility("hidden"))) struct sublet_share_page* sublet_share;
 
 EXPORTED int sublet_cuda_adopt_share(struct sublet_share_page* page);
 
+typedef int (*clock_function)(clockid_t, struct timespec*);
+static clock_function kernel_clock; /* looked for once, before launches */
+
 uint64_t sublet_clock(void) {
   struct timespec now = {0, 0};
-  sublet_kernel(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
+  const clock_function ask = __atomic_load_n(&kernel_clock, __ATOMIC_RELAXED);
+  if (ask == NULL || ask(CLOCK_MONOTONIC, &now) != 0)
+    sublet_kernel(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0, 0, 0);
   return (uint64_t)now.tv_sec * SECOND + (uint64_t)now.tv_nsec;
 }
 
@@ -38,6 +43,7 @@ void sublet_sleep(uint64_t nanoseconds) {
 int sublet_adopt_share(struct sublet_share_page* page) {
   const uint32_t devices = __atomic_load_n(&page->devices, __ATOMIC_RELAXED);
   if (page->size != sizeof *page || page->abi != SUBLET_LIMIT_ABI || devices != sublet_accounts()) return 0;
+  __atomic_store_n(&kernel_clock, (clock_function)sublet_kernel_clock(), __ATOMIC_RELAXED);
   __atomic_store_n(&sublet_share, page, __ATOMIC_RELEASE);
   return 1;
 }
@@ -116,9 +122,8 @@ static int try_to_pay(uint64_t* word, uint64_t now, uint64_t price, int in_any_c
 }
 
 /* The limit page may change at any time, so that the share is read again after each sleep. */
-void sublet_pay(int account, uint64_t cost) {
-  const uint64_t began = sublet_clock();
-  uint64_t now = began;
+void sublet_pay(int account, uint64_t cost, uint64_t now) {
+  const uint64_t began = now;
   const int64_t busy = with_gain(account, (int64_t)earlier(cost, MOST_COST));
   uint64_t* word = word_of(account);
   while (word != NULL) {

@@ -22,7 +22,7 @@ uint32_t sublet_share_of(int account);
 uint64_t sublet_clock(void);
 void sublet_sleep(uint64_t nanoseconds);
 /* Waits until a launch may begin, and charges its cost. Never waits longer than some seconds. */
-void sublet_pay(int account, uint64_t cost);
+void sublet_pay(int account, uint64_t cost, uint64_t now);
 /* Charges more for launches that have begun, or gives back. */
 void sublet_correct(int account, int64_t cost);
 /* Counts time for which a launch has waited. */
@@ -63,6 +63,7 @@ struct sublet_launch {
   int account;      /* NO_ACCOUNT: the launch is not bound by a share */
   int is_first;     /* the first launch of its key */
   uint64_t context;
+  uint64_t now;     /* time, as it was last asked for */
   uint64_t cost;    /* that is charged */
   struct sublet_slot* place;
   struct sublet_sample* sample;
