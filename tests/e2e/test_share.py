@@ -229,6 +229,34 @@ def test_the_gain_follows_the_card(daemon):
     sharer.end()
 
 
+# -------------------------------------------------------------------------------- the library
+
+def test_a_program_is_held_to_its_share_over_a_restart(daemon):
+    child = daemon.spawn("sublet", "run", "--vram", "256MiB", "--interposer", "--share", "30", "--tag", "train", "--",
+                         "simgpu-load", "--alloc", "16MiB", "--seconds", "600", "--busy", "100", stderr=None,
+                         env=daemon.env(ASAN_OPTIONS=OPTIONS))
+
+    def is_held():
+        [lease] = daemon.leases()
+        use = lease["share_use"]
+        return use and use["waited_seconds"] > 1 and use["busy_seconds"] > 0 and near(use["devices"][0]["used_percent"])
+
+    def near(percent):
+        return percent is not None and 20 < percent < 40
+
+    wait_until(is_held, "its launches wait, and the card shows about 30 %")
+    [page] = pages(daemon)
+    inode = (daemon.dir / "shares" / page).stat().st_ino
+    assert "share_exceeded" not in codes(daemon)
+    assert "its launches have waited" in daemon.cli("why", "train").stdout
+    daemon.restart()
+    assert pages(daemon) == [page] and (daemon.dir / "shares" / page).stat().st_ino == inode
+    paid = (daemon.dir / "shares" / page).read_bytes()
+    wait_until(lambda: (daemon.dir / "shares" / page).read_bytes() != paid, "it goes on with the same page")
+    child.terminate()
+    child.wait(60)
+
+
 # -------------------------------------------------------------------------------- reports
 
 def reported(daemon, name):
