@@ -123,6 +123,7 @@ class Agent {
   bool watched_ = false;
   bool ready_ = false;     // the cards have been read
   bool answered_ = false;  // the daemon, at the last round
+  Status fits_;            // whether the kubelet takes a list of all units
   int failures_ = 0;       // rounds in a row
   Complaint complaint_;
 
@@ -134,8 +135,7 @@ class Agent {
     // Without an answer the last cards stand: pods that run are not harmed.
     if (!cards && !ready_) return complaint_.tell(cards.error());
     if (cards) {
-      if (auto fits = check_list_size(*cards, settings_.rules); !fits && settings_.plugin_door)
-        return complaint_.tell(fits.error());
+      fits_ = check_list_size(*cards, settings_.rules);
       if (!ready_)
         log::info("{} cards; units of {}, overcommit {}", cards->size(), format_size(settings_.rules.unit),
                   settings_.rules.overcommit);
@@ -155,6 +155,7 @@ class Agent {
 
   Status keep_plugin() {
     if (!settings_.plugin_door) return {};
+    if (!fits_) return fits_;
     const std::string directory = PluginDoor::directory(settings_);
     if (!watched_) {
       if (auto made = make_directory(directory); !made) return made;

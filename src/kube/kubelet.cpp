@@ -59,7 +59,7 @@ grpc::Status to_grpc(const Error& error) {
   return {code, in_one_line(error)};
 }
 
-Result<std::vector<PodUnits>> list_pod_units(const std::string& kubelet_dir, const std::string& resource) {
+Result<std::vector<PodUnits>> list_pods(const std::string& kubelet_dir, const std::string& resource) {
   const std::string socket = kubelet_dir + "/pod-resources/kubelet.sock";
   const auto stub = v1::PodResourcesLister::NewStub(channel_to(socket));
   grpc::ClientContext context;
@@ -78,7 +78,7 @@ Result<std::vector<PodUnits>> list_pod_units(const std::string& kubelet_dir, con
           ids.insert(ids.end(), devices.device_ids().begin(), devices.device_ids().end());
       if (!ids.empty()) pod.containers.push_back(std::move(ids));
     }
-    if (!pod.containers.empty()) pods.push_back(std::move(pod));
+    pods.push_back(std::move(pod));
   }
   return pods;
 }

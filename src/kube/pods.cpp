@@ -13,12 +13,17 @@
 
 namespace sublet::kube {
 
-Result<std::vector<PodUnits>> Pods::with_units() const {
-  return list_pod_units(settings_.kubelet_dir, resource_name(settings_.rules.unit));
+Result<std::vector<PodUnits>> Pods::listed() const {
+  return list_pods(settings_.kubelet_dir, resource_name(settings_.rules.unit));
+}
+
+Result<nlohmann::json> Pods::object_of(const PodName& name) const {
+  return api_.get(
+      fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
 }
 
 Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
-  auto pods = with_units();
+  auto pods = listed();
   if (!pods) return pods.error();
   const std::set<std::string> wanted(units.begin(), units.end());
   for (PodUnits& pod : *pods)
@@ -38,7 +43,8 @@ Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodU
     if (!pod || text_at(object, {"status", "phase"}) != "Pending") continue;
     const auto asked = pod->init_amounts.find(resource_name(settings_.rules.unit));
     if (asked == pod->init_amounts.end() || std::cmp_less(asked->second, count)) continue;
-    if (std::ranges::none_of(listed, [&](const PodUnits& other) { return other.name == pod->name; }))
+    const auto is_other = [&](const PodUnits& one) { return one.containers.empty() || one.name != pod->name; };
+    if (std::ranges::all_of(listed, is_other))
       fitting.push_back({pod->name, {}});
   }
   if (fitting.size() == 1) return std::move(fitting.front());
@@ -46,14 +52,19 @@ Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodU
 }
 
 Result<nlohmann::json> Pods::on_node() const {
-  auto list = api_.get("/api/v1/pods?fieldSelector=spec.nodeName%3D" + client::encode(settings_.node));
-  if (!list) return list.error();
-  return Result<nlohmann::json>(boost::system::in_place_value, list_at(*list, {"items"}));
+  const auto pods = listed();
+  if (!pods) return pods.error();
+  nlohmann::json objects = nlohmann::json::array();
+  for (const PodUnits& pod : *pods) {
+    auto object = object_of(pod.name);
+    if (object) objects.push_back(std::move(*object));
+    else if (object.error().code != Code::NotFound) return object.error();
+  }
+  return Result<nlohmann::json>(boost::system::in_place_value, std::move(objects));
 }
 
 Result<Pod> Pods::read(const PodName& name) const {
-  auto object =
-      api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
+  auto object = object_of(name);
   if (!object) return object.error();
   auto pod = parse_pod(*object);
   if (pod && pod->node != settings_.node)

@@ -13,14 +13,14 @@
 
 namespace sublet::kube {
 
-// A pod with units, by the kubelet.
+// A pod of this node, by the kubelet.
 struct PodUnits {
   PodName name;
   std::vector<std::vector<std::string>> containers;  // ids of the units of each container that has any
 };
 
-// The pods with units of this resource. Unavailable if the kubelet does not answer.
-Result<std::vector<PodUnits>> list_pod_units(const std::string& kubelet_dir, const std::string& resource);
+// All pods of the node, with their units of this resource. Unavailable if the kubelet does not answer.
+Result<std::vector<PodUnits>> list_pods(const std::string& kubelet_dir, const std::string& resource);
 
 class Pods {
  public:
@@ -30,9 +30,9 @@ class Pods {
 
   // The pod whose container has these units. NotFound: the kubelet does not list it yet.
   Result<PodUnits> having(const std::vector<std::string>& units) const;
-  Result<std::vector<PodUnits>> with_units() const;
 
-  // The objects of all pods that are on this node.
+  // The objects of all pods that the kubelet lists. Each one is a call of the API server, which needs no right to list
+  // the pods of other nodes.
   Result<nlohmann::json> on_node() const;
 
   // The pod's object. NotFound: it is deleted.
@@ -52,6 +52,8 @@ class Pods {
   const Settings& settings_;
   const ApiServer& api_;
 
+  Result<std::vector<PodUnits>> listed() const;
+  Result<nlohmann::json> object_of(const PodName& name) const;
   Result<PodUnits> with_init_units(std::size_t count, const std::vector<PodUnits>& listed) const;
 };
 

@@ -127,6 +127,7 @@ def test_an_agent_writes_only_its_condition_of_pods_of_its_own_node(charted, clu
     for method, where in (("PATCH", path), ("DELETE", path), ("POST", "/api/v1/namespaces/default/pods"),
                           ("GET", "/api/v1/namespaces/default/secrets"), ("GET", "/api/v1/pods")):
         assert own.call(method, where, {}, "application/merge-patch+json")[0] == 403, (method, where)
+    assert own.call("GET", "/api/v1/namespaces/default/events/none")[0] == 404, "an event's count is read"
 
 
 def test_an_agent_writes_only_slices_of_its_own_node(charted, cluster):

@@ -58,6 +58,9 @@ def test_every_command_of_the_page_works(empty):
     for block in blocks:
         if "manifests/sublet.yaml" in block:
             uninstall(empty)
+        if "kubectl sublet" in block:  # the agent writes one condition a second
+            wait_until(lambda: empty.condition(empty.pod("gpu-smoke-test"), "sublet.dev/Resident") == "True",
+                       "the pod says that it has its memory")
         said += run(empty, block)
         if "helm install" in block or "manifests/sublet.yaml" in block:
             wait_until(lambda: 35 <= empty.allocatable(RESOURCE) <= 40, "10 GiB are declared twice, in units")

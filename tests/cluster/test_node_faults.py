@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a node: parts that are killed at random, a second agent, and pods that stay outside."""
+"""Faults of a node: parts that are killed at random, a reboot, agents without rights, and pods that stay outside."""
 import json
 import os
 import random
 import signal
 
-from tests.support.kube_sublet import UNIT, agent_pid, pod
-from tests.support.sublet import BIN, wait_until
+from tests.support.kube import SYSTEM, groups_of_pods
+from tests.support.kube_sublet import CHART, UNIT, agent_log, agent_pid, pod, until_units, values
+from tests.support.sublet import BIN, GIB, living, wait_until
 
 PARTS = ("agent", "daemon", "kubelet", "containerd")
 
@@ -59,7 +60,71 @@ def test_a_second_agent_on_a_node_waits_for_the_first(sublet):
     del sublet.processes["second-agent"]
 
 
-def test_a_pod_without_a_request_gets_no_lease(sublet):
-    sublet.apply(pod("outside"))
-    sublet.until_phase("outside", "Running", "Failed", "Succeeded")
-    assert sublet.lease_of("outside") is None
+def outside(cluster, name):
+    """Returns a privileged pod that asks for nothing, and takes the card of the node all the same."""
+    made = pod(name, gib=1)
+    container = made["spec"]["containers"][0]
+    folder = str(cluster.daemon.dir / "simgpu")
+    container.update(securityContext={"privileged": True}, env=[{"name": "SIMGPU_DIR", "value": folder}],
+                     volumeMounts=[{"name": "cards", "mountPath": folder}])
+    made["spec"]["volumes"] = [{"name": "cards", "hostPath": {"path": folder}}]
+    return made
+
+
+def test_a_privileged_pod_without_a_request_gets_no_lease_and_a_warning(sublet):
+    sublet.apply(outside(sublet, "outside"))
+    sublet.until_phase("outside", "Running")
+    wait_until(lambda: any("outside: VramWithoutLease" in event and UNIT in event for event in sublet.events()),
+               "the pod is warned", 90)
+    assert sublet.lease_of("outside") is None and sublet.daemon.get("/v1/verdicts")["verdicts"]
+
+
+def crash(cluster):
+    """Ends all processes of the node at once, and removes what is in memory only."""
+    for name in ("kubelet", "containerd"):
+        cluster.kill(name)
+    cluster.daemon.kill()
+    for _, pids in groups_of_pods():
+        for pid in pids:
+            if living(pid):
+                os.kill(pid, signal.SIGKILL)
+    for path in (cluster.dir / "cdi").iterdir():
+        path.unlink()
+
+
+def service(units):
+    """Returns a replica set, because the kubelet refuses a pod for good while no agent answers."""
+    labels = {"app": "service"}
+    template = {"metadata": {"labels": labels}, "spec": dict(pod("service", units)["spec"], restartPolicy="Always")}
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "service"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}}
+
+
+def test_a_node_that_boots_again_runs_its_pods_again(sublet):
+    sublet.apply(service(units=4))
+
+    def running():
+        leases = [lease for lease in sublet.daemon.leases() if lease["tag"].startswith("default.service-")]
+        return [lease["id"] for lease in leases if lease["state"] == "active" and lease["used_bytes"] > 0]
+    try:
+        first = wait_until(running, "it runs")
+        crash(sublet)
+        sublet.daemon.start()
+        for name in ("containerd", "kubelet"):
+            sublet.restart(name)
+        wait_until(lambda: sublet.keep_running() and (now := running()) and now != first, "it has a new lease", 180)
+    finally:
+        sublet.kubectl("delete", "replicaset", "service", "--wait=false")
+
+
+def test_an_agent_without_rights_says_what_it_may_not_and_goes_on_with_them(sublet):
+    killed = agent_pid(sublet)
+    sublet.kubectl("delete", "clusterrolebinding", "sublet-kube")
+    try:
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: "check the rights of the agent" in agent_log(sublet), "it says so", 120)
+    finally:
+        sublet.call("helm", "upgrade", "--install", "sublet", CHART, "--namespace", SYSTEM, *values(sublet))
+    until_units(sublet)
+    sublet.apply(pod("next", units=4))
+    wait_until(lambda: (lease := sublet.lease_of("next")) and lease["used_bytes"] > GIB // 8, "it runs", 120)

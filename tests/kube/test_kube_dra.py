@@ -53,6 +53,7 @@ def test_the_kubelet_finds_the_driver_and_the_scheduler_its_cards(node):
 
 
 def test_a_slice_changes_with_its_generation_only_when_cards_change(node):
+    wait_until(lambda: "ResourceSlice" in node.text(), "the first agent has published the slice")
     node.kill()
     node.start()
     wait_until(lambda: node.text().count("ResourceSlice") == 2, "the second agent has looked")

@@ -155,6 +155,9 @@ def test_units_near_the_longest_message_arrive_and_smaller_ones_are_refused(star
     node.start(wait=False)
     wait_until(lambda: "choose --unit" in node.text(), "the agent refuses")
     assert "larger than a message of the kubelet may be" in node.text()
+    slices = "/apis/resource.k8s.io/v1/resourceslices/n1-vram.sublet.dev"
+    wait_until(lambda: slices in node.api.objects, "the other door is open")
+    assert node.agent.poll() is None and node.kubelet.registered == 1
 
 
 def test_flags_that_are_wrong_are_refused_before_anything_starts(start_node):

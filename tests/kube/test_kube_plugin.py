@@ -31,7 +31,7 @@ def test_an_init_container_gets_the_lease_of_the_pod(node):
     pod.phase = other.phase = "Pending"
     node.kubelet.admit(pod)
     node.kubelet.make_sandbox(pod)
-    node.kubelet.add(other)
+    node.kubelet.pods.append(node.kubelet.add(other))
     with pytest.raises(grpc.RpcError, match="lists no pod"):  # two pods can be meant
         node.kubelet.start_container(pod)
     other.phase = "Running"

@@ -7,16 +7,19 @@ from tests.support.sublet import wait_until
 def test_a_pod_without_a_lease_gets_a_warning(start_node):
     node = start_node("1x4GiB", agent=False)
     privileged = node.kubelet.add(Pod("hidden"))  # it has asked for nothing, and sees all cards
+    node.kubelet.pods.append(privileged)
     node.kubelet.make_sandbox(privileged)
     inside = privileged.group / "container0"
     inside.mkdir()
     privileged.programs.append(node.daemon.spawn(
         "sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', inside, "simgpu-load", "--alloc", "1GiB", "--seconds",
         "600"))
+    node.kubelet.pods.append(Pod("gone"))  # its object is deleted already
     wait_until(lambda: node.daemon.get("/v1/verdicts")["verdicts"], "the daemon has a verdict")
     node.start()
     events = wait_until(lambda: [body for path, body in node.api.objects.items() if "/events/" in path],
                         "the pod is warned")
     assert [(event["reason"], event["type"], event["involvedObject"]["uid"]) for event in events] == [
         ("VramWithoutLease", "Warning", privileged.uid)]
+    assert not [call for call in node.api.calls if call[1].startswith("/api/v1/pods")], "no pods of other nodes"
     assert "sublet.dev/vram-512mi" in events[0]["message"] and "simgpu-load" in events[0]["message"], events

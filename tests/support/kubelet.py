@@ -130,8 +130,6 @@ class ApiServer:
             self.objects[f"{path}/{name}"] = body
             body["metadata"].setdefault("resourceVersion", "1")
             return 201, body
-        if path == "/api/v1/pods":
-            return 200, {"items": [pod.json() for pod in self.objects.values() if isinstance(pod, Pod)]}
         found = self.objects.get(path.removesuffix("/status"))
         if found is None:
             return 404, {"kind": "Status", "message": f"{path} not found"}
