@@ -52,6 +52,8 @@ KUBELET = {
     "authorization": {"mode": "AlwaysAllow"}, "makeIPTablesUtilChains": False, "oomScoreAdj": 0,
     "evictionHard": {"memory.available": "1Mi"}, "imageGCHighThresholdPercent": 100, "maxPods": 60,
     "nodeStatusUpdateFrequency": "2s", "syncFrequency": "5s", "serializeImagePulls": False,
+    # An agent that tests kill again and again comes back soon. Otherwise the kubelet waits for up to five minutes.
+    "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"}, "featureGates": {"KubeletCrashLoopBackOffMax": True},
     "shutdownGracePeriod": "0s", "registerNode": True, "enforceNodeAllocatable": ["pods"],
 }
 
