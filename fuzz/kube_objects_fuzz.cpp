@@ -6,6 +6,7 @@
 #include "kube/daemon.h"
 #include "kube/quantity.h"
 #include "kube/strays.h"
+#include "kube/tenant.h"
 
 #include <algorithm>
 
@@ -30,6 +31,14 @@ void read_pod(const nlohmann::json& object) {
   (void)kube::held_from(object);
 }
 
+void read_namespace(const nlohmann::json& object) {
+  const auto labels = kube::parse_space(object);
+  if (!labels) return;
+  FUZZ_CHECK(labels->tier.empty() || kube::is_tier(labels->tier));
+  const std::size_t told = object.is_object() ? object.size() : 0;
+  FUZZ_CHECK(kube::tenant_change(labels->fields, object, labels->fields).size() <= told);
+}
+
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -44,5 +53,6 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (object.is_discarded()) return 0;
   read_claim(object);
   read_pod(object);
+  read_namespace(object);
   return 0;
 }

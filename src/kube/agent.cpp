@@ -76,7 +76,7 @@ class Agent {
       : settings_(settings),
         daemon_(std::move(endpoint)),
         api_(std::move(address), settings.token_file, settings.ca_file),
-        pods_(settings, api_),
+        pods_(settings, api_, daemon_),
         plugin_(settings, daemon_, pods_),
         dra_(settings, daemon_, pods_),
         states_(settings, daemon_),

@@ -149,6 +149,21 @@ Result<std::map<std::string, Held>> Daemon::of_pods() const {
   return leases;
 }
 
+Result<json> Daemon::tenant(const std::string& name) const {
+  client::Client client = connect();
+  auto reply = ask(client, {"GET", "/v1/tenants/" + client::encode(name), {}, {}, {}});
+  if (!reply && reply.error().code == Code::NotFound)
+    return Result<json>(boost::system::in_place_value, json::object());
+  return reply;
+}
+
+Status Daemon::change_tenant(const std::string& name, const json& fields) const {
+  client::Client client = connect();
+  auto reply = ask(client, {"POST", "/v1/tenants/" + client::encode(name), client::to_text(fields),
+                            client::new_idempotency_key(), {}});
+  return reply ? Status() : Status(reply.error());
+}
+
 Result<std::vector<json>> Daemon::verdicts() const {
   client::Client client = connect();
   auto reply = ask(client, {"GET", "/v1/verdicts", {}, {}, {}});

@@ -50,6 +50,10 @@ class Daemon {
 
   // The living leases of pods, by the uid in the name of their group.
   Result<std::map<std::string, Held>> of_pods() const;
+  // The tenant of this name, as of GET /v1/tenants/{name}. An empty object: there is none.
+  Result<nlohmann::json> tenant(const std::string& name) const;
+  // Changes fields of a tenant, which is made if there is none. Only admins may, as root is.
+  Status change_tenant(const std::string& name, const nlohmann::json& fields) const;
   // The open verdicts about processes without a lease.
   Result<std::vector<nlohmann::json>> verdicts() const;
   // Gives a lease back. Success if there is none.

@@ -78,6 +78,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
         return bad_request(
             fmt::format("pod {} has the lease of its claim {} already", to_text(pod->name), other.claim.name),
             "a pod has one lease: ask for all of its memory in one claim");
+    if (auto joined = pods.join_tenant(*pod); !joined) return joined.error();
     auto need = need_of(*claim, *size, *pod);
     if (!need) return need.error();
     if (auto kept = keep_record(settings.state_dir, *pod, directory_of_claim(settings.state_dir, name.uid)); !kept)

@@ -198,6 +198,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     if (!units) return units.error();
     auto pod = pods.read(units->name);
     if (!pod) return pod.error();
+    if (auto joined = pods.join_tenant(*pod); !joined) return joined.error();
     auto need = pods.need(*pod, *units, ids);
     if (!need) return need.error();
     const std::string place = directory_of_units(settings.state_dir, ids);

@@ -140,9 +140,14 @@ std::string tier_of_class(const std::string& annotation, std::int64_t priority) 
   return priority < 0 ? "batch" : "standard";
 }
 
+bool is_tier(const std::string& word) { return std::ranges::count(tiers, word) > 0; }
+
 std::string tier_of(const Pod& pod, const std::string& of_class) {
   const auto place = [](const std::string& tier) { return std::ranges::find(tiers, tier) - tiers.begin(); };
-  return !pod.tier.empty() && place(pod.tier) > place(of_class) ? pod.tier : of_class;
+  std::string tier = of_class;
+  for (const std::string& wish : {pod.highest_tier, pod.tier})
+    if (!wish.empty() && place(wish) > place(tier)) tier = wish;
+  return tier;
 }
 
 std::string tag_of(const PodName& pod) {

@@ -29,6 +29,7 @@ struct Pod {
   std::string priority_class;
   std::int64_t priority = 0;
   std::string tier;                  // wish of its annotation; "": none
+  std::string highest_tier;          // of its namespace, set by Tenants::join; "": any
   std::string pausable;              // of its annotation; without one "auto", or "no" if a probe would end it
   std::optional<Duration> patience;  // shortest time after which a probe ends a paused container
   // Largest amount that one init container asks for, by resource. The kubelet does not list their units.
@@ -41,7 +42,8 @@ Result<Pod> parse_pod(const nlohmann::json& object);
 
 // The tier of a priority class: its annotation, or by its value.
 std::string tier_of_class(const std::string& annotation, std::int64_t priority);
-// The tier of a pod. A pod's own wish may only lower that of its class.
+bool is_tier(const std::string& word);
+// The tier of a pod. Its namespace and its own wish may only lower that of its class.
 std::string tier_of(const Pod& pod, const std::string& of_class);
 
 // The tag of its lease: "vision.train-0", shortened to 64 characters with a hash.

@@ -36,6 +36,10 @@ TEST(Pod, MayLowerTheTierOfItsClassAndNotRaiseIt) {
   };
   EXPECT_EQ(tier("batch", "standard"), "batch");
   EXPECT_EQ(tier("critical", "standard"), "standard");
+  Pod limited = parse_pod(object).value();
+  limited.highest_tier = "batch";
+  EXPECT_EQ(tier_of(limited, "interactive"), "batch");
+  EXPECT_EQ(tier_of(limited, "spot"), "spot");
   object["metadata"]["annotations"]["sublet.dev/tier"] = "batsh";
   EXPECT_NE(parse_pod(object).error().detail.find("did you mean 'batch'"), std::string::npos);
   EXPECT_EQ(tier_of_class("", 2'000'000'000), "critical");

@@ -7,6 +7,7 @@
 #include "kube/daemon.h"
 #include "kube/pod.h"
 #include "kube/settings.h"
+#include "kube/tenant.h"
 
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ Result<std::vector<PodUnits>> list_pods(const std::string& kubelet_dir, const st
 
 class Pods {
  public:
-  Pods(const Settings& settings, const ApiServer& api) : settings_(settings), api_(api) {}
+  Pods(const Settings& settings, const ApiServer& api, const Daemon& daemon)
+      : settings_(settings), api_(api), tenants_(settings, daemon, api) {}
 
   const ApiServer& api() const { return api_; }
 
@@ -38,7 +40,10 @@ class Pods {
   // The pod's object. NotFound: it is deleted.
   Result<Pod> read(const PodName& name) const;
 
-  // Its tier, by its priority class and its own wish.
+  // Brings its namespace to the daemon (tenant.h), before its lease is asked for.
+  Status join_tenant(Pod& pod) const { return tenants_.join(pod); }
+
+  // Its tier, by its priority class, its namespace and its own wish.
   Result<std::string> tier(const Pod& pod) const;
 
   // The directory of its control group.
@@ -51,6 +56,7 @@ class Pods {
  private:
   const Settings& settings_;
   const ApiServer& api_;
+  Tenants tenants_;
 
   Result<std::vector<PodUnits>> listed() const;
   Result<nlohmann::json> object_of(const PodName& name) const;

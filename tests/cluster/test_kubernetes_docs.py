@@ -46,6 +46,7 @@ def empty_fixture(charted, cluster):
     yield cluster
     cluster.kubectl("delete", "pod", "gpu-smoke-test", "--now", "--ignore-not-found")
     cluster.kubectl("delete", "quota", "vram", "--ignore-not-found")
+    cluster.kubectl("label", "namespace", "default", "sublet.dev/weight-")
     uninstall(cluster)
     install(cluster)
     until_units(cluster)

@@ -62,6 +62,16 @@ def test_a_namespace_has_a_quota_in_bytes(sublet):
     assert lease["tenant"] == "team-b"
 
 
+def test_the_labels_of_a_namespace_are_its_tenant(sublet):
+    labels = {"sublet.dev/quota": "1Gi", "sublet.dev/weight": "2", "sublet.dev/tier": "batch"}
+    sublet.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-c", "labels": labels}})
+    wait_until(lambda: sublet.api.get("/api/v1/namespaces/team-c/serviceaccounts/default"), "pods may be made")
+    sublet.api.create("/api/v1/namespaces/team-c/pods", pod("first", units=8))
+    assert sublet.until_lease("first", "active", namespace="team-c")["tier"] == "batch"
+    row, = (row for row in sublet.daemon.json("tenant", "ls")["tenants"] if row["name"] == "team-c")
+    assert (row["entry"], row["quota_bytes"], row["weight"]) == (True, GIB, 2), row
+
+
 def test_a_pod_of_a_lower_class_is_paused_and_goes_on_afterwards(sublet):
     sublet.apply(priority_class("low", 10, tier="batch"), priority_class("high", 2000, tier="interactive"))
     sublet.apply(pod("train", units=120, gib=7, priorityClassName="low"))

@@ -266,6 +266,8 @@ class Kubernetes:
             if lease["owner"]["kind"] != "group":
                 self.daemon.cli("release", lease["id"], "--force")
         wait_until(lambda: not self.daemon.leases(), "no lease is left")
+        for tenant in self.daemon.json("tenant", "ls")["tenants"]:  # a quota concerns the leases of all others
+            self.daemon.cli("tenant", "rm", tenant["name"], check=0)
 
     def all_logs(self):
         return "\n".join(f"--- {name}\n{path.read_text(errors='replace')[-3000:]}" for name, path in self.logs.items()
