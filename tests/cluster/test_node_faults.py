@@ -25,6 +25,11 @@ def strike(cluster, part):
         cluster.restart(part)
 
 
+def ended_unseen(status):
+    ends = [(each.get("state") or {}).get("terminated") or {} for each in status.get("containerStatuses") or []]
+    return any((end.get("reason"), end.get("exitCode")) == ("Unknown", 255) for end in ends)
+
+
 def test_pods_outlive_random_kills_of_the_parts_of_their_node(sublet):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
@@ -44,8 +49,12 @@ def test_pods_outlive_random_kills_of_the_parts_of_their_node(sublet):
         if status.get("reason") == "UnexpectedAdmissionError":
             refused.append(name)
             continue
-        # The program checks its memory. Output that it writes while containerd is away is lost.
-        assert status["phase"] == "Succeeded", (seed, name, json.dumps(status), sublet.log_of(name))
+        # Output and exit status of a program are lost while containerd is away. The cards count wrong words too.
+        if ended_unseen(status):
+            continue
+        if status["phase"] != "Succeeded":
+            print(json.dumps(status, indent=1), sublet.log_of(name), *sublet.events(), sep="\n")
+        assert status["phase"] == "Succeeded", (seed, name)
     assert len(refused) < len(names), seed
     wait_until(lambda: not sublet.daemon.leases(), "no lease is left")
     assert sublet.daemon.cards()["violations"] == 0
