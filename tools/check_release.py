@@ -23,7 +23,7 @@ FLOORS = {"libsublet-cuda.so": (2, 17)}
 GLIBC_LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1",
                    "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 PROMISED = ("sublet", "subletd", "sublet-gpu", "sublet-actor", "sublet-keep", "sublet-shim", "sublet-simulate",
-            "sublet-stacks", "simgpu-ctl", "simgpu-load")
+            "sublet-stacks", "sublet-kube", "sublet-probe", "simgpu-ctl", "simgpu-load")
 # The files of a release besides programs, below the prefix.
 DOCUMENTS = (
     "lib/systemd/system/subletd.service", "lib/systemd/system/subletd.socket",
@@ -33,14 +33,16 @@ DOCUMENTS = (
     "lib/sysusers.d/sublet.conf", "lib/tmpfiles.d/sublet.conf", "lib/sublet/libsublet-cuda.so",
     "lib/simgpu/libcuda.so.1", "lib/simgpu/libnvidia-ml.so.1", "share/man/man1/sublet.1",
     "share/man/man5/sublet.toml.5",
-    "share/man/man8/subletd.8", "share/bash-completion/completions/sublet", "share/doc/sublet/sublet.toml",
+    "share/man/man8/subletd.8", "share/man/man8/sublet-kube.8", "share/man/man1/sublet-probe.1",
+    "share/bash-completion/completions/sublet", "share/doc/sublet/sublet.toml",
     "share/doc/sublet/README.md", "share/doc/sublet/LICENSE", "share/doc/sublet/CHANGELOG.md",
     "share/sublet/slurm/spank_sublet.c", "share/sublet/slurm/vram_size.h", "share/sublet/slurm/job_submit.lua",
     "share/sublet/kubernetes/kubectl-sublet", "share/doc/sublet/kubernetes/manifests/sublet.yaml",
     "share/doc/sublet/docs/upgrading.md", "share/doc/sublet/api/openapi.yaml")
 # The files that are given to others, by the patterns of their names.
-FILES = ("sublet_*.deb", "sublet-simgpu_*.deb", "sublet-*-linux-x86_64.tar.gz", "sublet-*.whl", "sublet-*.tar.gz",
-         "sublet.spdx.json", "sublet-simgpu.spdx.json", "install.sh", "SHA256SUMS")
+FILES = ("sublet_*.deb", "sublet-simgpu_*.deb", "sublet-kube_*.deb",
+         "sublet-*-linux-x86_64.tar.gz", "sublet-*.whl", "sublet-*.tar.gz",
+         "sublet.spdx.json", "sublet-simgpu.spdx.json", "sublet-kube.spdx.json", "install.sh", "SHA256SUMS")
 ARCHIVE = "-linux-x86_64.tar.gz"
 DEPENDS = re.compile(r"libc6|adduser|sublet")
 
@@ -103,6 +105,8 @@ def given(folder, pattern):
 def place_in_package(name):
     """Returns the package that has a file of a release, and the file's place in that package."""
     package = "sublet-simgpu" if "/simgpu" in name else "sublet"
+    if re.search(r"/sublet-(kube|probe)\b", name):
+        package = "sublet-kube"
     if name == "share/doc/sublet/sublet.toml":
         return package, "./etc/sublet/sublet.toml"
     if name == "share/doc/sublet/LICENSE":

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the image of sublet-kube without a container engine and without a registry, from the programs of a build and
-the libraries of this machine. `ctr -n k8s.io images import FILE` takes the file.
+"""Writes the image of sublet-kube without a container engine and without a registry, from the programs of a build or of
+the packages of a release, and the libraries of this machine. `ctr -n k8s.io images import FILE` takes the file.
 """
 import argparse
 import hashlib
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 
 
 def libraries_of(program):
@@ -69,18 +70,34 @@ def write_agent(path, programs, name="docker.io/library/sublet-kube:latest"):
                 {"Env": ["PATH=/usr/bin"], "Entrypoint": ["/usr/bin/sublet-kube"]})
 
 
+def unpack(packages, into):
+    """Unpacks the packages with the programs of the image, and returns the folder of the programs."""
+    for name in ("sublet", "sublet-kube"):
+        found = sorted(packages.glob(f"{name}_*.deb"))
+        if len(found) != 1:
+            raise SystemExit(f"kube_image: {packages} has {len(found)} files {name}_*.deb, and one is needed")
+        subprocess.run(["dpkg-deb", "-x", found[0], into], check=True)
+    return pathlib.Path(into) / "usr/bin"
+
+
 def main():
     parser = argparse.ArgumentParser(description=" ".join(__doc__.split()))
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"), help="folder of the programs")
+    parser.add_argument("--packages", type=pathlib.Path, help="folder with the packages of a release, instead of --bin")
     parser.add_argument("--name", default="docker.io/library/sublet-kube:latest", help="name and tag of the image")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("sublet-kube.tar"), help="the file")
     args = parser.parse_args()
-    if not (args.bin / "sublet-kube").exists():
-        print(f"kube_image: {args.bin} has no sublet-kube: ./dev build makes it where gRPC is installed",
+    with tempfile.TemporaryDirectory() as folder:
+        return make(unpack(args.packages, folder) if args.packages else args.bin, args.name, args.out)
+
+
+def make(programs, name, out):
+    if not (programs / "sublet-kube").exists():
+        print(f"kube_image: {programs} has no sublet-kube: ./dev build makes it where gRPC is installed",
               file=sys.stderr)
         return 1
-    write_agent(args.out, args.bin, args.name)
-    print(f"{args.out}: {args.out.stat().st_size >> 20} MiB, {args.name}")
+    write_agent(out, programs, name)
+    print(f"{out}: {out.stat().st_size >> 20} MiB, {name}")
     return 0
 
 

@@ -22,8 +22,8 @@ import sbom  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DEBIAN = ROOT / "packaging/debian"
-PACKAGES = ("sublet", "sublet-simgpu", "sublet-slurm")
-OPTIONAL = ("sublet-slurm",)  # made where its tree was installed
+PACKAGES = ("sublet", "sublet-simgpu", "sublet-kube", "sublet-slurm")
+OPTIONAL = ("sublet-kube", "sublet-slurm")  # made where its tree was installed
 MAINTAINER = "Sublet maintainers <maintainers@sublet.example>"
 
 
@@ -221,7 +221,7 @@ def main(argv):
     for package in PACKAGES:
         if package in OPTIONAL and not (args.stage / package).exists():
             continue
-        document = args.sbom / f"{package}.spdx.json" if args.sbom and package not in OPTIONAL else None
+        document = args.sbom / f"{package}.spdx.json" if args.sbom and package != "sublet-slurm" else None
         build(package, args.stage.resolve(), args.out.resolve(), args.version, when, document)
     return 0
 

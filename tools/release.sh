@@ -9,10 +9,13 @@ list_libraries() {
   rm -rf build-release/sbom
   "$python" tools/sbom.py build-release --name sublet --version "$1" --time "$time" \
     --out build-release/sbom/sublet.spdx.json \
-    --programs $(cd $programs && ls | grep -v '^simgpu') sublet_client_shared sublet_client_static
+    --programs $(cd $programs && ls | grep -vE '^(simgpu|sublet-(kube|probe)$)') \
+    sublet_client_shared sublet_client_static
   "$python" tools/sbom.py build-release --name sublet-simgpu --version "$1" --time "$time" \
     --out build-release/sbom/sublet-simgpu.spdx.json --programs $(cd $programs && ls | grep '^simgpu') simgpu_cuda \
     nvidia-ml
+  "$python" tools/sbom.py build-release --name sublet-kube --version "$1" --time "$time" \
+    --out build-release/sbom/sublet-kube.spdx.json --programs sublet-kube sublet-probe
 }
 
 # stage_packages DIR VERSION: what the release build installs, as .deb files in DIR.
@@ -21,6 +24,7 @@ stage_packages() {
   rm -rf "$stage"
   DESTDIR=$stage/sublet cmake --install build-release --strip >/dev/null
   DESTDIR=$stage/sublet-simgpu cmake --install build-release --strip --component simgpu >/dev/null
+  DESTDIR=$stage/sublet-kube cmake --install build-release --strip --component kube >/dev/null
   [[ ! -f build-release/lib/slurm/spank_sublet.so ]] ||
     DESTDIR=$stage/sublet-slurm cmake --install build-release --strip --component slurm >/dev/null
   "$python" tools/package.py "$stage" "$1" --version "$2" --sbom build-release/sbom
@@ -42,6 +46,7 @@ make_release() {
   rm -rf dist packages
   DESTDIR="$PWD/dist" cmake --install build-release --strip >/dev/null
   DESTDIR="$PWD/dist" cmake --install build-release --strip --component simgpu >/dev/null
+  DESTDIR="$PWD/dist" cmake --install build-release --strip --component kube >/dev/null
   [[ -n $version ]] || version=$("$python" tools/package.py --print-version)
   list_libraries "$version"
   stage_packages packages "$version"
@@ -49,7 +54,8 @@ make_release() {
   rm -rf build-release/archive-tree
   cp -a dist build-release/archive-tree
   "$python" tools/archive.py build-release/archive-tree packages --version "$version" \
-    --sbom build-release/sbom/sublet.spdx.json --sbom build-release/sbom/sublet-simgpu.spdx.json
+    --sbom build-release/sbom/sublet.spdx.json --sbom build-release/sbom/sublet-simgpu.spdx.json \
+    --sbom build-release/sbom/sublet-kube.spdx.json
   "$python" tools/check_release.py dist --packages packages
 }
 

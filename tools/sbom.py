@@ -32,11 +32,18 @@ LICENCES = {
     r"libssl-dev": "Apache-2.0",
     r"libncurses-dev": "X11-distribute-modifications-variant",
     r"libsodium-dev": "ISC",
+    r"libgrpc(\+\+)?-dev": "Apache-2.0",
+    r"libabsl-dev": "Apache-2.0",
+    r"libprotobuf-dev": "BSD-3-Clause",
+    r"libre2-dev": "BSD-3-Clause",
+    r"libc-ares-dev": "MIT",
+    r"zlib1g-dev": "Zlib",
     r"lib(stdc\+\+|gcc)-\d+-dev": "GPL-3.0-or-later WITH GCC-exception-3.1",
 }
-# The interface of the system, which is not copied into a program.
+# The interface of the system, which is copied into static programs only.
 SYSTEM = re.compile(r"(libc6|linux-libc|libcrypt)-dev")
 SCRIPT = "SPDXRef-npm-"  # begin of the ids of vendored libraries
+LIBC = "libc6-dev", "LGPL-2.1-or-later"
 # Every program of C++ has these, by -static-libstdc++ and -static-libgcc.
 RUNTIME = ("libstdc++.a", "libgcc.a")
 
@@ -57,9 +64,12 @@ def find_headers(build, inputs):
     return found
 
 
+def link_words(build, program):
+    return run("ninja", "-C", build, "-t", "commands", program).splitlines()[-1].split()
+
+
 def find_archives(build, program):
-    command = run("ninja", "-C", build, "-t", "commands", program).splitlines()[-1]
-    return {word for word in command.split() if re.fullmatch(r"/usr/\S+\.a", word)}
+    return {word for word in link_words(build, program) if re.fullmatch(r"/usr/\S+\.a", word)}
 
 
 def find_runtime_archives():
@@ -98,6 +108,10 @@ def components(build, programs):
     for package in sorted(packages_of(find_headers(build, inputs) | archives)):
         version, source = run("dpkg-query", "-W", "-f=${Version} ${source:Package}", package).split()
         found[package] = {"version": version, "source": source, "licence": licence_of(package)}
+    if any("-static" in link_words(build, program) for program in programs):
+        package, licence = LIBC
+        version, source = run("dpkg-query", "-W", "-f=${Version} ${source:Package}", package).split()
+        found[package] = {"version": version, "source": source, "licence": licence}
     return found
 
 

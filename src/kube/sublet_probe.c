@@ -62,9 +62,10 @@ static int wait_for(pid_t child, const sigset_t* ends) {
 int main(int argc, char** argv) {
   if (argc < 2 || strcmp(argv[1], "--help") == 0) {
     fputs("sublet-probe COMMAND...: runs the command, and succeeds without it while the lease of the pod is paused\n",
-          stderr);
+          argc < 2 ? stderr : stdout);
     return argc < 2 ? 2 : 0;
   }
+  if (strcmp(argv[1], "--version") == 0) return puts("sublet-probe " SUBLET_VERSION) < 0;
   if (is_paused()) return 0;
   sigset_t ends, before;
   sigemptyset(&ends);

@@ -75,7 +75,8 @@ def given(tmp_path, monkeypatch):
     """The files of a complete release, as small as they can be."""
     folder = tmp_path / "packages"
     folder.mkdir()
-    for name, libraries in (("sublet", {"libx-dev": "MIT", "liby-dev": "ISC"}), ("sublet-simgpu", {"libx-dev": "MIT"})):
+    for name, libraries in (("sublet", {"libx-dev": "MIT", "liby-dev": "ISC"}), ("sublet-simgpu", {"libx-dev": "MIT"}),
+                            ("sublet-kube", {"libx-dev": "MIT"})):
         packages = [{"SPDXID": "SPDXRef-sublet", "name": name, "licenseDeclared": "Apache-2.0"}]
         packages += [{"SPDXID": f"SPDXRef-{key}", "name": key, "licenseDeclared": value}
                      for key, value in libraries.items()]
@@ -190,3 +191,9 @@ def test_simulated_cards_are_a_package_of_their_own(tmp_path):
     (tmp_path / "x").mkdir()
     package = make_package(tmp_path / "x", "sublet-simgpu", ["usr/lib/simgpu/libcuda.so.1", "usr/bin/simgpu-load"])
     assert len(check_release.wrong_with_package(package, ["libx-dev"])) == 2
+
+
+def test_the_agent_of_kubernetes_is_a_package_of_its_own():
+    for name in ("bin/sublet-kube", "bin/sublet-probe", "share/man/man8/sublet-kube.8"):
+        assert check_release.place_in_package(name)[0] == "sublet-kube"
+    assert check_release.place_in_package("share/sublet/kubernetes/kubectl-sublet")[0] == "sublet"

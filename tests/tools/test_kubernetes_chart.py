@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests and the plugin of kubectl, without a cluster. `./dev test cluster` installs them in one."""
+import shutil
 import subprocess
+import tarfile
 
 import pytest
 import yaml
@@ -79,3 +81,26 @@ def test_why_tells_that_a_pod_has_no_node(plugin):
 def test_wrong_arguments_of_the_plugin_are_refused(plugin, arguments, said):
     done, calls = plugin(*arguments)
     assert done.returncode == 2 and said in done.stderr and "get pod" not in calls, done
+
+
+def test_the_image_is_made_of_the_packages_of_a_release(tmp_path):
+    if not shutil.which("dpkg-deb"):
+        pytest.skip("no dpkg-deb here")
+    for name, program in (("sublet", "sublet"), ("sublet-kube", "sublet-kube"), ("sublet-simgpu", "simgpu-ctl")):
+        tree = tmp_path / name
+        (tree / "usr/bin").mkdir(parents=True)
+        (tree / "DEBIAN").mkdir()
+        shutil.copy("/bin/true", tree / "usr/bin" / program)
+        (tree / "DEBIAN/control").write_text(f"Package: {name}\nVersion: 1\nArchitecture: all\nDescription: x\n"
+                                             "Maintainer: X <x@localhost>\n")
+        subprocess.run(["dpkg-deb", "-Znone", "-b", tree, tmp_path / f"{name}_1_all.deb"], check=True,
+                       capture_output=True)
+    image = tmp_path / "image.tar"
+    make = [ROOT / "tools/kube_image.py", "--packages", tmp_path, "--out", image]
+    subprocess.run(make, check=True, capture_output=True)
+    with tarfile.open(image) as opened, tarfile.open(fileobj=opened.extractfile("layer.tar")) as layer:
+        programs = sorted(name for name in layer.getnames() if name.startswith("usr/bin/"))
+    assert programs == ["usr/bin/sublet", "usr/bin/sublet-kube"]
+    (tmp_path / "sublet-kube_1_all.deb").unlink()
+    done = subprocess.run(make, capture_output=True, text=True)
+    assert done.returncode == 1 and "0 files sublet-kube_*.deb" in done.stderr
