@@ -8,6 +8,8 @@
 #include "share/shares.h"
 #include "tenants/tenants.h"
 
+#include <filesystem>
+
 namespace sublet::daemon {
 
 struct CapabilitySet::Made {
@@ -183,10 +185,28 @@ http::Capabilities CapabilitySet::shown() const {
           .tenants = made_->tenants.get()};
 }
 
+namespace {
+
+// A container may not see the folder of the API's socket. So the socket of credits has a second name in a folder of its
+// own, which an agent mounts. The folder leads to the socket of the next daemon too.
+void name_for_containers(const std::filesystem::path& socket) {
+  const auto folder = socket.parent_path() / "credit", fresh = folder / "new";
+  std::error_code failure, ignored;
+  if (std::filesystem::create_directory(folder, failure))
+    std::filesystem::permissions(folder, std::filesystem::perms(0755), failure);
+  std::filesystem::remove(fresh, ignored);
+  if (!failure) std::filesystem::create_hard_link(socket, fresh, failure);
+  if (!failure) std::filesystem::rename(fresh, folder / socket.filename(), failure);
+  if (failure) log::warn("containers cannot ask for their limits at {}: {}", folder.string(), failure.message());
+}
+
+}  // namespace
+
 Status CapabilitySet::start() {
   // Programs run without a limit then, as they do without the interposer.
   if (const Status started = made_->limits->start(made_->credit_socket); !started)
     log::error("the interposer limits nothing: {}", started.error().detail);
+  else name_for_containers(made_->credit_socket);
   return made_->compatible_server ? made_->compatible_server->start() : Status();
 }
 

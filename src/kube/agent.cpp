@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kube/dra_door.h"
 #include "kube/events.h"
+#include "kube/handout.h"
 #include "kube/object_writer.h"
 #include "kube/plugin_door.h"
 #include "kube/rounds.h"
@@ -183,7 +184,7 @@ class Agent {
 
 }  // namespace
 
-int run(const Settings& settings) {
+int run(Settings settings) {
   log::init("sublet-kube", settings.verbose);
   ::signal(SIGPIPE, SIG_IGN);  // OpenSSL writes to connections that the other side may have closed
   const Fd signals = ending_signals();
@@ -194,8 +195,13 @@ int run(const Settings& settings) {
     log::error("{}; {}", error.detail, error.hint);
     return 2;
   }
+  settings.credit_dir = endpoint->path.substr(0, endpoint->path.rfind('/') + 1) + "credit";
   const auto lock = lock_node(settings, signals.get());
   if (!lock) return 1;
+  if (const Status written = settings.interposer.empty() ? Status() : write_preload_file(settings); !written) {
+    log::error("{}", written.error().detail);
+    return 1;
+  }
   return Agent(settings, *endpoint, *address, signals.get()).run();
 }
 

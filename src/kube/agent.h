@@ -7,6 +7,6 @@
 namespace sublet::kube {
 
 // Runs until SIGTERM or SIGINT. Returns the exit status. Call it before any thread is started.
-int run(const Settings& settings);
+int run(Settings settings);
 
 }  // namespace sublet::kube

@@ -12,6 +12,7 @@ namespace sublet::kube {
 namespace {
 
 constexpr const char* library_in_container = "/run/sublet/libsublet-cuda.so";
+constexpr const char* credit_in_container = "/run/sublet/credit";
 constexpr const char* probe_in_container = "/run/sublet/sublet-probe";
 
 bool is_device(const std::string& path) {
@@ -38,7 +39,13 @@ void add_simulation(const std::map<std::string, std::string>& program_env, Hando
   }
 }
 
+std::string preload_file(const Settings& settings) { return settings.state_dir + "/ld.so.preload"; }
+
 }  // namespace
+
+Status write_preload_file(const Settings& settings) {
+  return write_file(preload_file(settings), fmt::format("{}\n", library_in_container));
+}
 
 Handout make_handout(const Settings& settings, const std::vector<Card>& cards,
                      const std::map<std::string, std::string>& program_env, const std::string& directory) {
@@ -62,7 +69,10 @@ Handout make_handout(const Settings& settings, const std::vector<Card>& cards,
   handout.mounts.push_back({directory, state_directory_in_container, true});
   if (!settings.interposer.empty()) {
     handout.mounts.push_back({settings.interposer, library_in_container, true});
-    handout.environment["LD_PRELOAD"] = library_in_container;
+    // Not by LD_PRELOAD, which is the image's, and which the loader of another C library reads too.
+    handout.mounts.push_back({preload_file(settings), "/etc/ld.so.preload", true});
+    handout.mounts.push_back({settings.credit_dir, credit_in_container, true});
+    handout.environment["SUBLET_CREDIT"] = fmt::format("{}/credit.sock", credit_in_container);
   }
   if (!settings.probe.empty()) handout.mounts.push_back({settings.probe, probe_in_container, true});
   add_simulation(program_env, handout);

@@ -22,6 +22,9 @@ struct Handout {
   std::vector<std::string> devices;  // device nodes, at the same path in the container
 };
 
+// Writes the file that the loader of a container reads for the interposer. Once, before any handout.
+Status write_preload_file(const Settings& settings);
+
 // `cards`: those that the container may use. `program_env`: that of the daemon, for simulated cards. `directory`: on
 // the node, for the state of the lease (state_file.h). Looks for the device nodes of the cards.
 Handout make_handout(const Settings& settings, const std::vector<Card>& cards,

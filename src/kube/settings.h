@@ -20,6 +20,7 @@ struct Settings {
   std::string token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
   std::string ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
   std::string interposer;  // path on the node; "": containers do not get it
+  std::string credit_dir;  // of the daemon, for the questions of the interposer; set at the start of the agent
   std::string probe;       // path of sublet-probe on the node; "": containers do not get it
   UnitRules rules;
   Duration start_wait = std::chrono::seconds(20);  // for memory, in one call of the kubelet
