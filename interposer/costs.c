@@ -17,7 +17,9 @@ enum { NEVER = 0, MEASURING = 1, KNOWN = 2 };
 #define WAIT_FOR_FIRST_NS ((uint64_t)100000000)
 /* A sample takes about 5 µs of the host and 2 µs of the device: at most 0.5 % of the time of the launches. */
 #define TIME_PER_SAMPLE_NS ((uint64_t)1000000)
-enum { MOST_EVERY = 1000 };
+enum { MOST_EVERY = 1000, USUAL_CALL_NS = 20000 };
+
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* --- keys */
 
@@ -49,16 +51,26 @@ static void measure_sooner(struct sublet_slot* place) {
                               __ATOMIC_RELAXED);
 }
 
-void sublet_learn(const struct sublet_sample* sample, uint64_t nanoseconds) {
+/* The time of a measured launch. A call of the usual length reached the card in its middle, or thereabouts. In a longer
+ * one the thread may have lost its processor before the launch or after it. Then all times are possible from that
+ * without the call to all of it, and the nearest to the known one is taken; it is never next to nothing, though. */
+static uint64_t time_of(const struct sublet_sample* sample, uint64_t elapsed, uint64_t known) {
+  const uint64_t gap = sample->gap, without = elapsed > gap ? elapsed - gap : 0;
+  if (gap < USUAL_CALL_NS) return elapsed - smaller(gap / 2, elapsed / 8);
+  const uint64_t least = smaller(elapsed / 2, 5 * USUAL_CALL_NS);
+  if (known < without || known < least) return without > least ? without : least;
+  return smaller(known, elapsed);
+}
+
+void sublet_learn(const struct sublet_sample* sample, uint64_t elapsed) {
   uint64_t was = __atomic_load_n(&sample->place->a, __ATOMIC_ACQUIRE), now;
+  const uint64_t nanoseconds = time_of(sample, elapsed, was < KNOWN || was >= GUESS ? 0 : was - KNOWN);
   do now = was < KNOWN || was >= GUESS ? nanoseconds : moved(was - KNOWN, nanoseconds);
   while (!__atomic_compare_exchange_n(&sample->place->a, &was, now + KNOWN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
   if (nanoseconds > 2 * now) measure_sooner(sample->place);
   const int64_t charged = (int64_t)sample->charged, others = (int64_t)sample->launches - 1;
   sublet_correct(sample->account, (int64_t)nanoseconds - charged + others * ((int64_t)now - charged));
 }
-
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* The launches until the next sample: twice as many as before, until the samples cost little. Programs that repeat the
  * same launches in a row would be measured at the same one always, if the steps were equal. */

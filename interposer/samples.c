@@ -127,10 +127,10 @@ struct sublet_sample* sublet_begin_sample(uint64_t context, const struct sublet_
 }
 
 /* The first event comes at once on a stream that has nothing to do. The launch comes later, at a moment of its call
- * that nobody tells: half of the call is taken off, and an eighth of the sample at most. */
+ * that nobody tells. */
 int sublet_end_sample(struct sublet_sample* sample, uint64_t context, const struct sublet_stream* stream) {
   struct pool* pool = find_pool(context);
-  sample->gap = sample->is_idle ? (sublet_clock() - sample->gap) / 2 : 0;
+  sample->gap = sample->is_idle ? sublet_clock() - sample->gap : 0;
   const int mode = exchange_mode(RELAXED);
   const int is_done = pool != NULL && record(sample->end, stream);
   exchange_mode(mode);
@@ -153,8 +153,7 @@ static int64_t measured(const struct sublet_sample* sample) {
   const int result = ask != NULL ? ask(&milliseconds, sample->start, sample->end) : NOT_READY + 1;
   if (result == NOT_READY) return -1;
   if (result != CUDA_SUCCESS || !(milliseconds >= 0 && milliseconds < 1e6f)) return -2;
-  const int64_t elapsed = (int64_t)((double)milliseconds * 1e6), gap = (int64_t)sample->gap;
-  return elapsed - (gap < elapsed / 8 ? gap : elapsed / 8);
+  return (int64_t)((double)milliseconds * 1e6);
 }
 
 /* -> 0: it has not come yet */

@@ -42,7 +42,7 @@ struct sublet_sample {
   struct sublet_slot* place; /* of the key in the table of costs */
   uint64_t charged;          /* for each launch that the sample stands for */
   uint64_t launches;         /* that the sample stands for, the measured one included */
-  uint64_t gap;              /* time between the event and the launch, on a stream that had nothing else to do */
+  uint64_t gap;              /* the most that passed between event and launch, on a stream that had nothing to do */
   uint64_t is_idle;          /* the stream was such */
 };
 
@@ -75,8 +75,8 @@ uint64_t sublet_key_of(const void* function, uint64_t blocks, uint64_t threads);
 /* Around a launch in the current context. `launch->account` is NO_ACCOUNT if no share binds it. */
 void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct sublet_stream stream);
 void sublet_end_launch(struct sublet_launch* launch, int result);
-/* Takes the time that a sample has measured. */
-void sublet_learn(const struct sublet_sample* sample, uint64_t nanoseconds);
+/* Takes the time between the events of a sample. */
+void sublet_learn(const struct sublet_sample* sample, uint64_t elapsed);
 /* The time of a sample will never be known. */
 void sublet_lose(const struct sublet_sample* sample);
 
