@@ -4,8 +4,7 @@
 #include "share.h"
 
 /* By key. a: NEVER, MEASURING, else nanoseconds + KNOWN, or nanoseconds + GUESS, of which the first sample takes the
- * place. b: launches since the last sample, and above them the launches
- * from one sample to the next. */
+ * place. b: launches since the last sample, and above them the launches from one sample to the next. */
 static struct sublet_table costs;
 enum { NEVER = 0, MEASURING = 1, KNOWN = 2 };
 #define GUESS ((uint64_t)1 << 63)
@@ -55,15 +54,24 @@ static void measure_sooner(struct sublet_slot* place) {
  * one the thread may have lost its processor before the launch or after it. Then all times are possible from that
  * without the call to all of it, and the nearest to the known one is taken; it is never next to nothing, though. */
 static uint64_t time_of(const struct sublet_sample* sample, uint64_t elapsed, uint64_t known) {
-  const uint64_t gap = sample->gap, without = elapsed > gap ? elapsed - gap : 0;
+  const uint64_t gap = sample->is_idle ? sample->gap : 0, without = elapsed > gap ? elapsed - gap : 0;
   if (gap < USUAL_CALL_NS) return elapsed - smaller(gap / 2, elapsed / 8);
   const uint64_t least = smaller(elapsed / 2, 5 * USUAL_CALL_NS);
   if (known < without || known < least) return without > least ? without : least;
   return smaller(known, elapsed);
 }
 
+/* The first sample of a key on a busy stream, with a long call: the driver may have loaded the kernel in it, while the
+ * stream had come to its end. It costs nothing, and the next launch is measured again. */
+static int is_doubtful(const struct sublet_sample* sample, uint64_t was) {
+  return was < KNOWN && !sample->is_idle && sample->gap >= USUAL_CALL_NS;
+}
+
 void sublet_learn(const struct sublet_sample* sample, uint64_t elapsed) {
   uint64_t was = __atomic_load_n(&sample->place->a, __ATOMIC_ACQUIRE), now;
+  if (is_doubtful(sample, was) && __atomic_compare_exchange_n(&sample->place->a, &was, GUESS + elapsed, 0,
+                                                              __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return;
   const uint64_t nanoseconds = time_of(sample, elapsed, was < KNOWN || was >= GUESS ? 0 : was - KNOWN);
   do now = was < KNOWN || was >= GUESS ? nanoseconds : moved(was - KNOWN, nanoseconds);
   while (!__atomic_compare_exchange_n(&sample->place->a, &was, now + KNOWN, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
@@ -149,13 +157,14 @@ void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct subl
   const struct sublet_where where = sublet_here();
   *launch = (struct sublet_launch){.account = NO_ACCOUNT, .context = where.context, .stream = stream};
   if (sublet_share_of(where.account) == 0 || is_capturing(&stream)) return;
-  launch->place = sublet_place(&costs, key);
+  /* A function may have the same handle in several contexts, and these may be on unlike cards. */
+  launch->place = sublet_place(&costs, key ^ where.context * 0x9e3779b97f4a7c15u);
   if (launch->place == NULL) return;
   launch->account = where.account;
   launch->now = sublet_clock();
   sublet_look_at_samples(launch->context, launch->now, NULL);
   find_cost(launch);
-  sublet_pay(launch->account, launch->cost, launch->now);
+  sublet_pay(launch->account, launch->context, launch->cost, launch->now);
   const uint64_t launches = count(launch->place, launch->cost, launch->now);
   if (launches == 0 && !launch->is_first) return;
   launch->sample = sublet_begin_sample(launch->context, &launch->stream);

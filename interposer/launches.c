@@ -24,17 +24,17 @@ _Static_assert(offsetof(struct configured, stream) == 32 && sizeof(struct on_dev
 #define KEY sublet_key_of(function, (u64)gx * gy * gz, (u64)bx * by * bz)
 
 /* `key` and `at` are read only if there is a share. */
-#define LAUNCH(name, by_thread, key, at, parameters, arguments)                                \
-  EXPORTED int name parameters;                                                                \
-  int name parameters {                                                                        \
-    SUBLET_NEXT(name);                                                                         \
-    if (!is_hooked) return SUBLET_CALL(int(*) parameters) arguments;                            \
-    struct sublet_launch launch;                                                                   \
-    launch.account = NO_ACCOUNT;                                                                 \
+#define LAUNCH(name, by_thread, key, at, parameters, arguments)                                       \
+  EXPORTED int name parameters;                                                                       \
+  int name parameters {                                                                               \
+    SUBLET_NEXT(name);                                                                                \
+    if (!is_hooked) return SUBLET_CALL(int(*) parameters) arguments;                                  \
+    struct sublet_launch launch;                                                                      \
+    launch.account = NO_ACCOUNT;                                                                      \
     if (sublet_has_share()) sublet_begin_launch(&launch, key, (struct sublet_stream){at, by_thread}); \
-    const int result = SUBLET_CALL(int(*) parameters) arguments;                                \
-    if (launch.account != NO_ACCOUNT) sublet_end_launch(&launch, result);                            \
-    return sublet_noted(result, COUNT_LAUNCHES, 1);                                            \
+    const int result = SUBLET_CALL(int(*) parameters) arguments;                                      \
+    if (launch.account != NO_ACCOUNT) sublet_end_launch(&launch, result);                             \
+    return sublet_noted(result, COUNT_LAUNCHES, 1);                                                   \
   }
 /* The same function for the default stream of each thread has a suffix. */
 #define LAUNCHES(name, key, at, parameters, arguments) \

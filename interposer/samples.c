@@ -130,7 +130,7 @@ struct sublet_sample* sublet_begin_sample(uint64_t context, const struct sublet_
  * that nobody tells. */
 int sublet_end_sample(struct sublet_sample* sample, uint64_t context, const struct sublet_stream* stream) {
   struct pool* pool = find_pool(context);
-  sample->gap = sample->is_idle ? sublet_clock() - sample->gap : 0;
+  sample->gap = sublet_clock() - sample->gap;
   const int mode = exchange_mode(RELAXED);
   const int is_done = pool != NULL && record(sample->end, stream);
   exchange_mode(mode);

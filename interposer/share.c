@@ -10,10 +10,12 @@
 #define SECOND (1000 * MILLISECOND)
 /* Unused time is kept for so long, so that a thread which wakes up late loses nothing. */
 #define BURST (20 * MILLISECOND)
-/* Nobody pays further ahead, and nobody waits longer for one launch. A word that is further ahead, by more than clocks
- * are read apart, was written by a process that does not keep to this, and counts as paid. */
+/* Nobody pays further ahead. A word that is further ahead, by more than clocks are read apart, was written by a process
+ * that does not keep to this, and counts as paid. */
 #define HORIZON (10 * SECOND)
 #define FAR_AHEAD (HORIZON + SECOND)
+/* Nobody waits longer for one launch, even if others of the lease always come first. */
+#define MOST_WAIT (60 * SECOND)
 /* A shorter sleep would cost more than it helps: the launches after it catch up. */
 #define LEAST_SLEEP (MILLISECOND / 4)
 #define MOST_SLEEP (100 * MILLISECOND)
@@ -121,17 +123,22 @@ static int try_to_pay(uint64_t* word, uint64_t now, uint64_t price, int in_any_c
   return 1;
 }
 
-/* The limit page may change at any time, so that the share is read again after each sleep. */
-void sublet_pay(int account, uint64_t cost, uint64_t now) {
+/* The limit page may change at any time, so that the share is read again after each sleep. A word that nobody has moved
+ * for as long as one may pay ahead is wrong. */
+void sublet_pay(int account, uint64_t context, uint64_t cost, uint64_t now) {
   const uint64_t began = now;
+  uint64_t seen = 0, moved = now;
   const int64_t busy = with_gain(account, (int64_t)earlier(cost, MOST_COST));
   uint64_t* word = word_of(account);
   while (word != NULL) {
     const uint32_t share = sublet_share_of(account);
-    if (share == 0 || try_to_pay(word, now, (uint64_t)busy * 100 / share, now - began >= HORIZON)) break;
+    const int in_any_case = now - moved >= HORIZON || now - began >= MOST_WAIT;
+    if (share == 0 || try_to_pay(word, now, (uint64_t)busy * 100 / share, in_any_case)) break;
     const uint64_t paid = __atomic_load_n(word, __ATOMIC_RELAXED);
+    if (paid != seen) seen = paid, moved = now;
     sublet_sleep(earlier(later(paid > now ? paid - now : 0, LEAST_SLEEP), MOST_SLEEP));
     now = sublet_clock();
+    sublet_look_at_samples(context, now, NULL);
   }
   note_busy(account, busy);
   if (now != began) sublet_note_held(account, now - began);

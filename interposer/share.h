@@ -21,8 +21,9 @@ uint32_t sublet_share_of(int account);
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t sublet_clock(void);
 void sublet_sleep(uint64_t nanoseconds);
-/* Waits until a launch may begin, and charges its cost. Never waits longer than some seconds. */
-void sublet_pay(int account, uint64_t cost, uint64_t now);
+/* Waits until a launch may begin, and charges its cost. Samples that come meanwhile correct what is paid. Never waits
+ * longer than a minute. */
+void sublet_pay(int account, uint64_t context, uint64_t cost, uint64_t now);
 /* Charges more for launches that have begun, or gives back. */
 void sublet_correct(int account, int64_t cost);
 /* Counts time for which a launch has waited. */
@@ -42,8 +43,8 @@ struct sublet_sample {
   struct sublet_slot* place; /* of the key in the table of costs */
   uint64_t charged;          /* for each launch that the sample stands for */
   uint64_t launches;         /* that the sample stands for, the measured one included */
-  uint64_t gap;              /* the most that passed between event and launch, on a stream that had nothing to do */
-  uint64_t is_idle;          /* the stream was such */
+  uint64_t gap;              /* the most that passed between event and launch */
+  uint64_t is_idle;          /* the stream had nothing to do before */
 };
 
 /* Before the launch. NULL: this launch is not measured. The caller fills in the rest. */

@@ -68,6 +68,7 @@ class Run {
 
   const std::string& file() const { return flags_.shim ? flags_.shim->real : command_.front(); }
   bool fits_outer(const client::Lease& outer) const;
+  int refuse_share(const client::Lease& outer) const;
   int become(const client::Lease& outer, Talk& talk);
   void take_environment_of(const client::Lease& outer) const;
   void warn_of_devices(Talk& talk) const;
@@ -99,7 +100,10 @@ int Run::go() {
     take_environment_of(*outer);
     return exec_program(file(), command_, real_hint(flags_.shim->name));
   }
-  if (outer && fits_outer(*outer)) return become(*outer, talk);
+  if (outer && fits_outer(*outer)) {
+    if (flags_.lease.share && *flags_.lease.share != outer->share) return refuse_share(*outer);
+    return become(*outer, talk);
+  }
   return run_under_lease(talk);
 }
 
@@ -108,12 +112,18 @@ bool Run::fits_outer(const client::Lease& outer) const {
   const auto& wanted = flags_.lease;
   const auto devices = static_cast<int>(outer.devices.size());
   const Bytes vram = wanted.all ? whole_size(wanted, status_) : wanted.vram.value_or(wanted.memory.value_or(Bytes{}));
-  if (wanted.gpus > devices || vram > outer.vram || wanted.share) return false;
+  if (wanted.gpus > devices || vram > outer.vram) return false;
   if (wanted.gpus * vram > devices * outer.vram - outer.used) return false;  // `used` is over all of its devices
   const auto& devices_here = list_at(status_, "devices");
   return std::ranges::count_if(devices_here, [&](const json& device) {
            return device_matches(device, wanted) && std::ranges::count(outer.devices, text_at(device, "uuid")) > 0;
          }) >= wanted.gpus;
+}
+
+int Run::refuse_share(const client::Lease& outer) const {
+  const std::string its = outer.share > 0 ? fmt::format("has a share of {} %", outer.share) : "has no share";
+  return our_code(fail(common_, bad_request(fmt::format("{}, which this program is in, {}", outer.id, its),
+                                            "a share is of a lease: give --share where that lease begins")));
 }
 
 int Run::become(const client::Lease& outer, Talk& talk) {

@@ -62,6 +62,7 @@ Answer<Lease> parse_lease(const json& body) {
   lease.consumer = text(body, "consumer");
   lease.vram = bytes(body, "vram_bytes");
   lease.asked_vram = bytes(body, "asked_vram_bytes");
+  lease.share = static_cast<int>(number(body, "share").value_or(0));
   lease.used = bytes(body, "used_bytes");
   lease.generation = static_cast<std::uint64_t>(number(body, "generation").value_or(0));
   const json* stopping = field(body, "stopping");

@@ -41,6 +41,7 @@ struct Lease {
   std::vector<std::string> devices;  // UUIDs
   Bytes vram;                        // bytes on each device
   Bytes asked_vram;                  // more than `vram` if the lease took less to avoid waiting
+  int share = 0;                      // percent of the computing time of each device; 0: no bound
   Bytes used;                        // sum over all devices
   std::uint64_t generation = 0;
   bool stopping = false;

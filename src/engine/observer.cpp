@@ -119,6 +119,7 @@ core::DeviceReading Observer::reading(const gpu::GpuDevice& device) {
     const proc::Member* member = programs_.member(process.process);
     core::ProcessUse use{process.process, process.used, member != nullptr ? member->lease : LeaseId{}};
     use.busy_percent = process.busy_percent;
+    use.computing_percent = process.computing_percent;
     use.graphics_only = process.graphics_only;
     if (!use.lease) use.name = programs_.name(use.process);  // the name is shown to leases that wait for its bytes
     reading.processes.push_back(std::move(use));

@@ -23,6 +23,7 @@ Json to_json(const GpuProcess& process) {
   if (process.hidden) json["hidden"] = true;
   if (process.graphics_only) json["graphics_only"] = true;
   if (process.busy_percent) json["busy_percent"] = *process.busy_percent;
+  if (process.computing_percent) json["computing_percent"] = *process.computing_percent;
   return json;
 }
 
@@ -53,9 +54,9 @@ Json to_json(const GpuDevice& device) {
   return json;
 }
 
-std::optional<int> read_percent(const Json& json, Reader& reader) {
-  if (!reader.ok() || !json.contains("busy_percent")) return std::nullopt;
-  return static_cast<int>(reader.integer("busy_percent", 0, 100));
+std::optional<int> read_percent(const Json& json, Reader& reader, const char* name) {
+  if (!reader.ok() || !json.contains(name)) return std::nullopt;
+  return static_cast<int>(reader.integer(name, 0, 100));
 }
 
 std::string read_process(const Json& json, GpuProcess& process) {
@@ -67,7 +68,8 @@ std::string read_process(const Json& json, GpuProcess& process) {
   }
   if (reader.ok() && json.contains("hidden")) process.hidden = reader.boolean("hidden");
   if (reader.ok() && json.contains("graphics_only")) process.graphics_only = reader.boolean("graphics_only");
-  process.busy_percent = read_percent(json, reader);
+  process.busy_percent = read_percent(json, reader, "busy_percent");
+  process.computing_percent = read_percent(json, reader, "computing_percent");
   return reader.problem();
 }
 
@@ -106,7 +108,7 @@ std::string read_device(const Json& json, GpuDevice& device) {
   device.used = reader.bytes("used_bytes");
   device.problem = reader.text("problem");
   if (reader.ok() && json.contains("lost")) device.lost = reader.boolean("lost");
-  device.busy_percent = read_percent(json, reader);
+  device.busy_percent = read_percent(json, reader, "busy_percent");
   if (reader.ok() && json.contains("unified")) device.unified = reader.boolean("unified");
   read_groups(json, reader, device.links);
   if (reader.ok() && json.contains("slice")) {

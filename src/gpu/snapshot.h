@@ -29,6 +29,8 @@ struct GpuProcess {
   std::optional<Bytes> used;  // unset: the driver does not tell
   // Part of the time since the last reading in which it used the device, 0 to 100; unset: the driver does not tell.
   std::optional<int> busy_percent{};
+  // Mean part of that time in which its kernels ran, 0 to 100; as above. Copies and video engines do not count.
+  std::optional<int> computing_percent{};
   bool graphics_only = false;  // it only draws: the driver lists it among graphics programs, and nowhere else
   bool foreign_pid = false;    // set by judge(): the pid does not exist here, so it is of another pid namespace
   bool operator==(const GpuProcess&) const = default;

@@ -42,6 +42,7 @@ GpuSnapshot rich_snapshot() {
   device.processes[1].graphics_only = true;
   device.busy_percent = 100;
   device.processes[0].busy_percent = 0;
+  device.processes[0].computing_percent = 7;
   GpuDevice lost;
   lost.index = 1;
   lost.problem = "GPU is lost (15)";

@@ -35,6 +35,17 @@ Utilisation::Utilisation(const NvmlApi& api)
     : rates_(reinterpret_cast<decltype(rates_)>(api.find("nvmlDeviceGetUtilizationRates"))),
       samples_(reinterpret_cast<decltype(samples_)>(api.find("nvmlDeviceGetProcessUtilization"))) {}
 
+// The busiest sample of all engines, and the mean of kernels.
+void Utilisation::Work::add(const Sample& sample) {
+  const auto percent = largest({sample.sm, sample.memory, sample.encoder, sample.decoder}),
+             kernels = largest({sample.sm});
+  if (!percent || !busy) busy.reset();
+  else busy = std::max(*busy, *percent);
+  if (!kernels || !computing) return computing.reset();
+  sum += *kernels;
+  computing = (sum + ++samples / 2) / samples;
+}
+
 void Utilisation::ask_device(NvmlDevice handle, Known& known) const {
   known.percent.reset();
   if (rates_ == nullptr || !known.asks_device) return;
@@ -82,13 +93,10 @@ void Utilisation::ask_processes(NvmlDevice handle, const GpuDevice& device, Know
   // The device worked, and the driver has no sample of anybody: nobody is known to be idle.
   if (samples.empty() && known.percent.value_or(0) >= real_work) return;
   // The driver has samples of busy processes only: no sample since the last reading means that a process did nothing.
-  for (const GpuProcess& process : device.processes) known.of_pid[process.process.pid] = 0;
+  for (const GpuProcess& process : device.processes) known.of_pid[process.process.pid] = {};
   for (const Sample& sample : samples) {
     const auto listed = known.of_pid.find(static_cast<std::int32_t>(sample.pid));
-    if (listed == known.of_pid.end()) continue;
-    const auto percent = largest({sample.sm, sample.memory, sample.encoder, sample.decoder});
-    if (!percent || !listed->second) listed->second.reset();
-    else listed->second = std::max(*listed->second, *percent);
+    if (listed != known.of_pid.end()) listed->second.add(sample);
   }
 }
 
@@ -102,7 +110,8 @@ void Utilisation::read(NvmlDevice handle, GpuDevice& device, std::int64_t now_ns
   device.busy_percent = known.percent;
   for (GpuProcess& process : device.processes) {
     const auto found = known.of_pid.find(process.process.pid);
-    process.busy_percent = found == known.of_pid.end() ? std::nullopt : found->second;
+    process.busy_percent = found == known.of_pid.end() ? std::nullopt : found->second.busy;
+    process.computing_percent = found == known.of_pid.end() ? std::nullopt : found->second.computing;
   }
 }
 

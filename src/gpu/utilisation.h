@@ -20,8 +20,9 @@ class Utilisation {
   // `api` outlives it.
   explicit Utilisation(const NvmlApi& api);
 
-  // Sets `busy_percent` of the device and of its listed processes. A figure stays unset if the driver does not tell.
-  // A driver that does not support a figure is asked for it once for each device. `now_ns`: CLOCK_MONOTONIC.
+  // Sets `busy_percent` of the device and of its listed processes, and their `computing_percent`. A figure stays unset
+  // if the driver does not tell. A driver that does not support a figure is asked for it once for each device.
+  // `now_ns`: CLOCK_MONOTONIC.
   void read(NvmlDevice handle, GpuDevice& device, std::int64_t now_ns);
 
  private:
@@ -34,13 +35,18 @@ class Utilisation {
   struct Rates {  // as the driver writes it
     unsigned gpu, memory;
   };
+  struct Work {                                  // of a process since the last reading
+    std::optional<int> busy = 0, computing = 0;  // percent; unset: a sample has no such figure
+    int sum = 0, samples = 0;                    // for the mean of `computing`
+    void add(const Sample& sample);
+  };
   struct Known {
     std::int64_t read_ns = 0;                                  // time of the last reading; 0: none
     std::uint64_t last_seen_us = 0;                            // newest sample of the last answer with a new one
     std::set<std::pair<unsigned, unsigned long long>> seen{};  // pid and stamp of samples that may be told again
     bool asks_device = true, asks_processes = true;            // false: the driver does not support it
     std::optional<int> percent;                                // of the device
-    std::map<std::int32_t, std::optional<int>> of_pid{};       // of the processes that were listed then
+    std::map<std::int32_t, Work> of_pid{};                     // of the processes that were listed then
   };
 
   void ask_device(NvmlDevice handle, Known& known) const;

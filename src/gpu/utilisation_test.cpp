@@ -26,13 +26,18 @@ class UtilisationTest : public testing::Test {
     for (const std::int32_t pid : {11, 12}) device.processes.push_back({.process = {pid, 1}, .used = {}});
     utilisation_.read(api_.device(0).value, device, now_);
     std::vector<int> percent{device.busy_percent.value_or(-1)};
-    for (const GpuProcess& process : device.processes) percent.push_back(process.busy_percent.value_or(-1));
+    computing_.clear();
+    for (const GpuProcess& process : device.processes) {
+      percent.push_back(process.busy_percent.value_or(-1));
+      computing_.push_back(process.computing_percent.value_or(-1));
+    }
     return percent;
   }
 
   NvmlApi api_;
   Utilisation utilisation_;
   std::int64_t now_ = 0;
+  std::vector<int> computing_;  // percentages of the pids in the last reading; -1: unset
 };
 using Percent = std::vector<int>;
 
@@ -66,6 +71,15 @@ TEST_F(UtilisationTest, NobodyIsIdleOnABusyDeviceWithoutSamples) {
 
 TEST_F(UtilisationTest, TheBusiestSampleOfAProcessCounts) {
   EXPECT_EQ(read("samples=11:35,11:60,11:1"), (Percent{0, 60, 0}));
+}
+
+TEST_F(UtilisationTest, ComputingIsTheMeanOfKernelsAlone) {
+  EXPECT_EQ(read("samples=11:30,11:51;encoder=90"), (Percent{0, 90, 0}));
+  EXPECT_EQ(computing_, (Percent{41, 0}));
+  read("samples=11:30,11:900;at=2");
+  EXPECT_EQ(computing_, (Percent{-1, 0}));
+  read("busy=80");
+  EXPECT_EQ(computing_, (Percent{-1, -1}));
 }
 
 TEST_F(UtilisationTest, FiguresAreReusedWithinASecond) {

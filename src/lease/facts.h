@@ -259,6 +259,8 @@ struct ProcessUse {
   std::string name = {};      // name of the program that all users may see; "": unknown
   // Part of the time since the last reading in which it used the device, 0 to 100; unset: the driver does not tell.
   std::optional<int> busy_percent = {};
+  // Mean part of that time in which its kernels ran, 0 to 100; as above.
+  std::optional<int> computing_percent = {};
   bool graphics_only = false;  // the driver lists it among graphics programs, and nowhere else
 };
 

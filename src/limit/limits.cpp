@@ -137,8 +137,10 @@ void Limits::on_question(Asked asked) {
 void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!finish_round(limit) || limit.waiting.empty()) return;
   see_ends(limit, now);
+  // Memory of a parked lease is promised to others.
+  const core::Lease* lease = core::find(engine_.state(), limit.lease);
   const bool paused = is_paused(limit.lease);
-  const bool may_store = !paused && engine_.commits().may_decide();
+  const bool may_store = lease != nullptr && !lease->parked() && engine_.commits().may_decide();
   std::vector<Waiting> rest;
   const auto changed = store_changes(limit, [&] {
     for (Waiting& waiting : std::exchange(limit.waiting, {})) {

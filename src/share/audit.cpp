@@ -6,7 +6,8 @@
 namespace sublet::share {
 namespace {
 
-constexpr double busy_enough = 5;  // percent of a window; less says nothing about the gain
+constexpr double busy_enough = 5;     // percent of a window; less says nothing about the gain
+constexpr double busy_at_most = 400;  // more was charged before the window, and became known in it
 constexpr double smoothing = 0.25;
 
 double ns(Duration time) { return static_cast<double>(time.count()); }
@@ -39,7 +40,7 @@ void Audit::close_window(Time at, std::int64_t busy, int share) {
   used_ = is_shown_ ? shown : charged;
   if (is_shown_) {
     judge(at, share);
-    if (charged >= busy_enough && shown >= busy_enough) follow(charged);
+    if (charged >= busy_enough && charged <= busy_at_most && shown >= busy_enough) follow(charged);
   } else {
     over_since_.reset(), excess_.reset();
   }

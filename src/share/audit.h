@@ -34,6 +34,8 @@ class Audit {
 
   // Thousandths by which processes multiply the time that they measured. Only windows of a busy lease count.
   std::uint32_t gain() const { return static_cast<std::uint32_t>(gain_); }
+  // Whether the newest reading is too old for `used` and `excess` to be true now.
+  bool is_stale(Time now) const { return !last_ || now - *last_ > longest_window; }
   // Percent of the device in the last window: by the card, or as charged where the card does not tell.
   std::optional<double> used() const { return used_; }
   const std::optional<Excess>& excess() const { return excess_; }

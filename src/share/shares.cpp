@@ -21,8 +21,8 @@ std::optional<int> shown_percent(const core::DeviceReading& reading, LeaseId lea
   int sum = 0;
   for (const core::ProcessUse& use : reading.processes) {
     if (use.lease != lease || use.graphics_only) continue;
-    if (!use.busy_percent) return std::nullopt;
-    sum += *use.busy_percent;
+    if (!use.computing_percent) return std::nullopt;
+    sum += *use.computing_percent;
   }
   return std::min(sum, 100);
 }
@@ -83,13 +83,13 @@ Time Shares::due(Time) {
 }
 
 // The text stays the same while the warning lasts: another text would be another event.
-std::vector<engine::Warning> Shares::warnings(Time) const {
+std::vector<engine::Warning> Shares::warnings(Time now) const {
   std::vector<engine::Warning> all;
   for (const auto& [id, devices] : leases_) {
     const core::Lease* lease = core::find(engine_.state(), id);
     if (lease == nullptr) continue;
     for (const auto& [uuid, on] : devices)
-      if (const auto& excess = on.audit.excess())
+      if (const auto& excess = on.audit.excess(); excess && !on.audit.is_stale(now))
         all.push_back({"share_exceeded",
                        fmt::format("{} has used {:.0f} % of the computing time of {}, and its share is {} %",
                                    core::name_of(*lease), excess->percent,
@@ -110,10 +110,11 @@ std::string Shares::lease_field(std::string_view name, const core::Lease& lease)
     busy += static_cast<double>(on.use.busy) / ns_per_second;
     waited += static_cast<double>(on.use.waited) / ns_per_second;
     out.begin_object().field("uuid", uuid).key("used_percent");
-    if (const auto used = on.audit.used()) out.raw(number(*used));
+    const bool is_stale = on.audit.is_stale(engine_.now());
+    if (const auto used = on.audit.used(); used && !is_stale) out.raw(number(*used));
     else out.value(nullptr);
     out.key("gain").raw(number(on.audit.gain() / 1000.0, 1000));
-    out.field("exceeded", on.audit.excess().has_value()).end_object();
+    out.field("exceeded", on.audit.excess() && !is_stale).end_object();
   }
   out.end_array().key("busy_seconds").raw(number(busy)).key("waited_seconds").raw(number(waited));
   return out.end_object().take();

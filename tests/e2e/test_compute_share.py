@@ -171,6 +171,16 @@ def test_another_user_cannot_open_a_page(daemon):
     sharer.end()
 
 
+def test_a_program_in_a_lease_has_the_share_of_that_lease(card):
+    inner = "sublet run --vram 16MiB --interposer --share {} -- true"
+    for words, outer in (((), "has no share"), (("--share", "50"), "has a share of 50 %")):
+        inside = "; ".join(inner.format(share) for share in (30, 50))
+        done = card.cli("run", "--vram", "64MiB", "--interposer", *words, "--", "sh", "-c", inside,
+                        env=card.env(ASAN_OPTIONS=OPTIONS))
+        assert f"which this program is in, {outer}" in done.stderr, done
+        assert done.returncode == (0 if words else 125) and ("using that lease" in done.stderr) == bool(words), done
+
+
 def test_a_whole_share_needs_no_page(card):
     sharer = Sharer(card, "--share", "100")
     assert sharer.ask("begin") == [0, 2, 0, 0, 100]

@@ -4,7 +4,8 @@
 // graphics / mps = "pid:bytes,pid:bytes" ("pid:na": not told), grow (how many calls report a longer list), mig, slices
 // (of each card in MIG mode), gap (index without a slice), shared (1: all slices have the same GPU instance), instance
 // (of the listed processes), window (bytes of BAR1), busy (percent of the device), samples = "pid:percent,pid:percent"
-// with the time `at`, xid (of one event), says.FUNCTION = number, and fail.FUNCTION = code or "hang".
+// with the time `at` and the percent `encoder`, xid (of one event), says.FUNCTION = number, and fail.FUNCTION = code or
+// "hang".
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
@@ -204,7 +205,9 @@ EXPORT int nvmlDeviceGetProcessUtilization(void*, Sample* to, unsigned* count, u
     *count = static_cast<unsigned>(all.size());
     return 7;
   }
-  for (std::size_t i = 0; i < all.size(); ++i) to[i] = {all[i].pid, at, static_cast<unsigned>(all[i].used), 0, 0, ~0U};
+  const auto encoder = static_cast<unsigned>(number("encoder", 0));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    to[i] = {all[i].pid, at, static_cast<unsigned>(all[i].used), 0, encoder, ~0U};
   *count = static_cast<unsigned>(all.size());
   return 0;
 }
