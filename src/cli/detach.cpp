@@ -137,7 +137,7 @@ int add_program(const Common& common, client::Client& client, const json& body) 
   else fmt::print("{}: {}\n", text_at(*program, "tag"), text_at(*program, "state"));
   if (const std::string changed = before.is_object() ? changed_settings(before, *program) : ""; !changed.empty())
     say(common, visible(fmt::format("sublet: the new version of {0} also has other settings: {1}; a flag that is left "
-                                    "out has its default, and sublet update {0} changes them back",
+                                    "out has its default",
                                     text_at(*program, "tag"), changed)));
   if (text_at(*program, "state") != "failed") return kOk;
   print_error(text_at(*program, "why"), fmt::format("see: sublet status {}", text_at(*program, "tag")));

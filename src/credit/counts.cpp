@@ -10,6 +10,8 @@ namespace sublet::credit {
 namespace {
 
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+// No process grows by more from one reading to the next: a page that says so was scribbled on.
+constexpr std::int64_t most_calls = 10'000'000'000, most_bytes = std::int64_t{1} << 50, most_ns = 100'000'000'000'000;
 
 template <typename Word>
 Word read(const Word& word) {
@@ -52,18 +54,20 @@ std::int64_t Counts::all_busy() const { return std::accumulate(busy.begin(), bus
 std::int64_t Counts::all_waited() const { return std::accumulate(waited.begin(), waited.end(), std::int64_t{0}, sum); }
 
 Counts Counts::since(const Counts& before) const {
-  const auto growth = [](std::int64_t now, std::int64_t then) { return now > then ? now - then : 0; };
-  Counts grown{.launches = growth(launches, before.launches),
-               .copied = growth(copied, before.copied),
-               .allocated = growth(allocated, before.allocated),
-               .other_errors = growth(other_errors, before.other_errors)};
+  const auto growth = [](std::int64_t now, std::int64_t then, std::int64_t most) {
+    return now > then ? std::min(now - then, most) : 0;
+  };
+  Counts grown{.launches = growth(launches, before.launches, most_calls),
+               .copied = growth(copied, before.copied, most_bytes),
+               .allocated = growth(allocated, before.allocated, most_bytes),
+               .other_errors = growth(other_errors, before.other_errors, most_calls)};
   for (const auto& [code, number] : errors) {
     const auto then = before.errors.find(code);
-    grown.add_errors(code, growth(number, then == before.errors.end() ? 0 : then->second));
+    grown.add_errors(code, growth(number, then == before.errors.end() ? 0 : then->second, most_calls));
   }
   for (std::size_t i = 0; i < busy.size(); ++i) {
-    grown.busy[i] = growth(busy[i], before.busy[i]);
-    grown.waited[i] = growth(waited[i], before.waited[i]);
+    grown.busy[i] = growth(busy[i], before.busy[i], most_ns);
+    grown.waited[i] = growth(waited[i], before.waited[i], most_ns);
   }
   return grown;
 }
@@ -72,8 +76,8 @@ Counts read_counts(const sublet_use_page& page) {
   Counts counts;
   if (read(page.size) != sizeof page) return counts;
   for (const sublet_use_shard& shard : page.shard)
-    counts.add({.launches = amount(shard.launches), .copied = amount(shard.copied),
-                .allocated = amount(shard.allocated)});
+    counts.add(
+        {.launches = amount(shard.launches), .copied = amount(shard.copied), .allocated = amount(shard.allocated)});
   for (const sublet_use_error& error : page.error) counts.add_errors(read(error.code), amount(error.count));
   counts.other_errors = sum(counts.other_errors, amount(page.other_errors));
   for (std::size_t i = 0; i < counts.busy.size(); ++i) {

@@ -142,8 +142,8 @@ TEST(Desk, OddQuestionsAreRefused) {
   Desk desk(one_device(100 * MiB));
   EXPECT_FALSE(desk.more(one, 0, 1)) << "it has not begun";
   ASSERT_TRUE(desk.begin(one));
-  for (const std::uint64_t needed : {std::numeric_limits<std::uint64_t>::max(), std::uint64_t{1} << 63,
-                                     std::uint64_t{1} << 47, count(101 * MiB)})
+  for (const std::uint64_t needed :
+       {std::numeric_limits<std::uint64_t>::max(), std::uint64_t{1} << 63, std::uint64_t{1} << 47, count(101 * MiB)})
     EXPECT_FALSE(desk.more(one, 0, needed));
   EXPECT_FALSE(desk.more(one, 1, 1));
   EXPECT_FALSE(desk.more(one, std::numeric_limits<std::size_t>::max(), 1));
@@ -334,6 +334,18 @@ TEST(Desk, ThreadsOfProcessesThatRaceNeverPassTheLimit) {
   for (auto& thread : threads) thread.join();
   EXPECT_FALSE(over);
   EXPECT_LE(desk.ledger(0).given(), 64 * MiB);
+}
+
+TEST(SharePage, NobodyChangesItsSize) {
+  const auto page = make_share_page(2);
+  ASSERT_TRUE(page) << page.error().detail;
+  for (const off_t size : {off_t{0}, off_t{1} << 20}) EXPECT_NE(::ftruncate(page->get(), size), 0);
+  EXPECT_NE(::posix_fallocate(page->get(), 0, 1 << 20), 0);
+  sublet_share_page read{};
+  EXPECT_EQ(::pread(page->get(), &read, sizeof read, 0), static_cast<ssize_t>(sizeof read));
+  EXPECT_EQ(read.size, sizeof read);
+  EXPECT_EQ(read.abi, SUBLET_LIMIT_ABI);
+  EXPECT_EQ(read.devices, 2U);
 }
 
 }  // namespace

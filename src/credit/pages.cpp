@@ -39,6 +39,20 @@ Result<Page*> make_page(Fd& file, int more_seals) {
 
 }  // namespace
 
+Result<Fd> make_share_page(std::uint32_t devices) {
+  Fd file(::memfd_create("sublet-share", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return from_errno("memfd_create", errno);
+  sublet_share_page page{};
+  page.size = sizeof page;
+  page.abi = SUBLET_LIMIT_ABI;
+  page.devices = devices;
+  if (::pwrite(file.get(), &page, sizeof page, 0) != static_cast<ssize_t>(sizeof page))
+    return from_errno("write", errno);
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return from_errno("cannot seal a page", errno);
+  return file;
+}
+
 Result<Pages> Pages::make(std::span<const DeviceLimit> devices) {
   if (devices.size() > SUBLET_LIMIT_DEVICES) return bad_request("more devices than a limit page has");
   Pages pages;

@@ -19,6 +19,9 @@ namespace sublet::credit {
 
 using Uuid = std::array<std::uint8_t, 16>;
 
+// The page that all processes of a lease with a share write. Its file cannot change its size. Nothing in it is read.
+Result<Fd> make_share_page(std::uint32_t devices);
+
 struct DeviceLimit {
   Uuid uuid{};
   Bytes limit{};            // of the lease

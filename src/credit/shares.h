@@ -8,6 +8,7 @@
 #include "base/ids.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 namespace sublet::credit {
@@ -23,11 +24,12 @@ class Shares {
   virtual ~Shares() = default;
   // Percent of the time of each device of the lease; 0: the lease has no share.
   virtual int percent(LeaseId lease) const = 0;
-  // The page that all processes of the lease write (wire/limit.h), for as many devices as the limit page has. An empty
-  // descriptor: the share needs none.
-  virtual Result<Fd> page(LeaseId lease, std::uint32_t devices) = 0;
-  // Takes in the use of a device until the newest reading. Returns the gain of its processes, in thousandths.
-  virtual std::uint32_t take_use(LeaseId lease, const std::string& device, const ComputeUse& use) = 0;
+  // The file of the page that all processes of the lease write (wire/limit.h), for as many devices as the limit page
+  // has. -1: the share needs none. It belongs to this object.
+  virtual Result<int> page(LeaseId lease, std::uint32_t devices) = 0;
+  // Takes in the use of a device by `members` until now. Returns their gain, in thousandths.
+  virtual std::uint32_t take_use(LeaseId lease, const std::string& device, const ComputeUse& use,
+                                 const std::set<ProcessRef>& members) = 0;
 };
 
 }  // namespace sublet::credit

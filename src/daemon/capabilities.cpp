@@ -131,7 +131,7 @@ Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.te
 
 Status make_limits(const Parts& parts, Made& made) {
   made.credit_socket = parts.places.credit_socket;
-  (void)keep(parts, made.shares, parts.engine, parts.places.share_dir);
+  (void)keep(parts, made.shares, parts.engine, parts.config.gpu.interval_idle);
   return keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config), made.shares.get());
 }
 

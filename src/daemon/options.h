@@ -28,7 +28,6 @@ struct Places {
   std::string log_dir;  // of supervised programs, with one directory for each uid
   std::string socket;
   std::string credit_socket;  // of the questions of the interposer (wire/credit.h)
-  std::string share_dir;      // of the share pages of leases (wire/limit.h)
   std::string env_file;                            // DIR/env, to be sourced by a shell; "" without --dir
   std::string helper;                              // path of sublet-gpu
   std::string keeper;                              // path of sublet-keep

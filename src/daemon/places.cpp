@@ -101,7 +101,6 @@ Places places_of_mode(const Options& options) {
   // Made absolute, because clients may have another working directory.
   if (!options.config.empty()) places.config_file = fs::absolute(options.config).lexically_normal().string();
   places.credit_socket = fs::path(places.socket).replace_filename("credit.sock");
-  places.share_dir = fs::path(places.socket).replace_filename("shares");
   places.exit_dir = places.state_dir + "/exits";
   places.log_dir = places.state_dir + "/logs";
   return places;
@@ -134,7 +133,6 @@ void note_files(const Places& places, const std::string& dir, StartFiles& files)
   files.note_directory(fs::path(places.socket).parent_path());
   files.note_own(places.socket);
   files.note_own(places.credit_socket);
-  files.note_own(places.share_dir);
   files.note_own(places.env_file);
   if (!dir.empty()) files.note_own(dir + "/simgpu");
 }

@@ -137,15 +137,15 @@ void Limits::on_question(Asked asked) {
 void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!finish_round(limit) || limit.waiting.empty()) return;
   see_ends(limit, now);
-  // Memory of a parked lease is promised to others.
   const core::Lease* lease = core::find(engine_.state(), limit.lease);
-  const bool paused = is_paused(limit.lease);
-  const bool may_store = lease != nullptr && !lease->parked() && engine_.commits().may_decide();
+  const bool may_store = lease != nullptr && engine_.commits().may_decide();
   std::vector<Waiting> rest;
   const auto changed = store_changes(limit, [&] {
     for (Waiting& waiting : std::exchange(limit.waiting, {})) {
       const credit::Question& question = waiting.asked.question;
-      const bool may = may_store && limit.desk.ask(question.sender.process, question.device, question.needed);
+      const ProcessRef process = question.sender.process;
+      const bool may =
+          may_store && !has_to_wait(*lease, process) && limit.desk.ask(process, question.device, question.needed);
       if (may) limit.granted.push_back(std::move(waiting));
       else rest.push_back(std::move(waiting));
     }
@@ -153,7 +153,8 @@ void Limits::answer_waiting(LeaseLimit& limit, Time now) {
   if (!limit.granted.empty()) limit.being_stored = changed;
   const bool waits = may_store && !rest.empty() && waits_for_card(limit);
   for (Waiting& waiting : rest) {
-    if ((waits || paused) && now < waiting.until) limit.waiting.push_back(std::move(waiting));
+    const bool is_held = lease != nullptr && has_to_wait(*lease, waiting.asked.question.sender.process);
+    if ((waits || is_held) && now < waiting.until) limit.waiting.push_back(std::move(waiting));
     else answer_late(waiting.asked, limit.lease);
   }
   if (waits && !limit.waiting.empty()) engine_.observer().take_snapshot();
@@ -178,14 +179,20 @@ void Limits::refuse_all(LeaseLimit& limit) {
   limit.being_stored.clear();
 }
 
-bool Limits::is_paused(LeaseId id) const {
-  const core::Lease* lease = core::find(engine_.state(), id);
-  return lease != nullptr && lease->state == core::LeaseState::paused;
+// Memory of a parked lease is promised to others. A process that begins while its lease is being paused is not among
+// those that are paused, and waits too.
+bool Limits::has_to_wait(const core::Lease& lease, ProcessRef process) const {
+  const bool is_pausing =
+      lease.state == core::LeaseState::pausing && processes_.at(process).begun > lease.parking->since;
+  return lease.parked() || is_pausing;
 }
 
-// A process that begins in a paused lease waits for its memory, as a queued program does.
+// A process that begins in a paused lease waits for its memory, as a queued program does. A poisoned one stays so.
 void Limits::answer_late(const Asked& asked, LeaseId id) const {
-  answer(asked, is_paused(id) ? SUBLET_CREDIT_PAUSED : SUBLET_CREDIT_REFUSED);
+  const core::Lease* lease = core::find(engine_.state(), id);
+  const bool comes_back = lease != nullptr && lease->state != core::LeaseState::poisoned &&
+                          has_to_wait(*lease, asked.question.sender.process);
+  answer(asked, comes_back ? SUBLET_CREDIT_PAUSED : SUBLET_CREDIT_REFUSED);
 }
 
 // Credit that is stored later is the process's own then.

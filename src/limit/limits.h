@@ -89,6 +89,7 @@ class Limits final : public engine::Capability {
   struct Process {
     LeaseId lease;
     Fd pidfd;
+    Time begun{};                              // when it asked first; zero: with an earlier daemon
     std::optional<Time> ended{};               // when its end was seen
     std::optional<Time> unseen{};              // since then the card shows nothing of it, and it was shown before
     std::vector<std::optional<Sight>> last{};  // by device
@@ -100,7 +101,7 @@ class Limits final : public engine::Capability {
   void on_question(Asked asked);
   void begin(Asked& asked);
   std::size_t processes_of(const std::string& user) const;
-  Fd share_page(const LeaseLimit& limit) const;
+  int share_page(const LeaseLimit& limit) const;
   const core::Lease* lease_for(const proc::Peer& sender) const;
   LeaseLimit* limit_of(const core::Lease& lease);
   void restore(const StoredCredit& stored);
@@ -112,7 +113,7 @@ class Limits final : public engine::Capability {
   bool finish_round(LeaseLimit& limit);
   bool waits_for_card(const LeaseLimit& limit) const;
   void refuse_all(LeaseLimit& limit);
-  bool is_paused(LeaseId lease) const;
+  bool has_to_wait(const core::Lease& lease, ProcessRef process) const;
   void answer_late(const Asked& asked, LeaseId lease) const;
   Time refuse_late(Time now);  // -> when the next question is late
   void see_ends(LeaseLimit& limit, Time now);

@@ -56,12 +56,12 @@ Limits::LeaseLimit* Limits::limit_of(const core::Lease& lease) {
 }
 
 // Without the page, the process has its limit, and nothing holds its launches back: the readings show that.
-Fd Limits::share_page(const LeaseLimit& limit) const {
-  if (shares_ == nullptr) return Fd();
-  auto page = shares_->page(limit.lease, static_cast<std::uint32_t>(limit.devices.size()));
-  if (page) return std::move(*page);
+int Limits::share_page(const LeaseLimit& limit) const {
+  if (shares_ == nullptr) return -1;
+  const auto page = shares_->page(limit.lease, static_cast<std::uint32_t>(limit.devices.size()));
+  if (page) return *page;
   log::error({.lease = limit.lease}, "its processes have no share: {}", page.error().detail);
-  return Fd();
+  return -1;
 }
 
 std::size_t Limits::processes_of(const std::string& user) const {
@@ -94,14 +94,14 @@ void Limits::begin(Asked& asked) {
     return answer(asked, SUBLET_CREDIT_UNKNOWN);
   }
   limit->desk.tell_others();
-  const Fd share = share_page(*limit);
-  const Status told = credit::answer(asked.connection.get(), SUBLET_CREDIT_GRANTED, *pages, share.get());
+  const Status told = credit::answer(asked.connection.get(), SUBLET_CREDIT_GRANTED, *pages, share_page(*limit));
   // It has left, and goes on without a limit.
   if (!told && is_new) return limit->desk.end(sender.process), limit->desk.forget(sender.process);
   limit->desk.close_files(sender.process);
   limit->members.insert(sender.process);
   Process& process = processes_[sender.process];
   process.lease = lease->id;
+  if (is_new) process.begun = engine_.now();
   process.pidfd = std::move(sender.pidfd);
   process.last.assign(limit->devices.size(), std::nullopt);
   process.given.clear();

@@ -38,7 +38,7 @@ void Limits::tell_use(LeaseLimit& limit) {
   const credit::Counts& counts = counts_[limit.lease];
   for (std::size_t at = 0; at < limit.devices.size(); ++at) {
     const credit::ComputeUse use{.busy = counts.busy[at], .waited = counts.waited[at]};
-    limit.desk.set_gain(at, shares_->take_use(limit.lease, limit.devices[at], use));
+    limit.desk.set_gain(at, shares_->take_use(limit.lease, limit.devices[at], use, limit.members));
   }
 }
 

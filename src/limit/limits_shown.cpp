@@ -105,8 +105,7 @@ void Limits::look_at(const core::Lease& lease, const core::Device& device, const
   if (limit == limits_.end()) return;
   const auto at = std::ranges::find(limit->second.devices, device.reading.uuid) - limit->second.devices.begin();
   if (at == std::ssize(limit->second.devices)) return;
-  (void)store_changes(limit->second,
-                      [&] { limit->second.desk.set_outside(static_cast<std::size_t>(at), outside); });
+  (void)store_changes(limit->second, [&] { limit->second.desk.set_outside(static_cast<std::size_t>(at), outside); });
 }
 
 // A process that has executed a program without CUDA holds nothing, and does not say so. A process that is wrongly
@@ -132,7 +131,7 @@ void Limits::look_for_escapes() {
   for (const auto& [id, lease] : engine_.state().leases.by_id) {
     if (lease.state != core::LeaseState::active) continue;
     const auto limit = limits_.find(id);
-    if (!options_.required && (limit == limits_.end() || limit->second.members.empty())) continue;
+    if (!options_.required && lease.share == 0 && (limit == limits_.end() || limit->second.members.empty())) continue;
     for (const std::string& uuid : lease.devices) {
       const core::Device* device = core::find_device(engine_.state(), uuid);
       if (device != nullptr && device->problem.empty() && !device->lost) look_at(lease, *device, before);
@@ -145,11 +144,11 @@ std::vector<engine::Warning> Limits::warnings(Time now) const {
   for (const auto& [place, escaped] : escaped_) {
     const core::Lease* lease = core::find(engine_.state(), place.lease);
     if (!escaped.is_certain || lease == nullptr) continue;
-    all.push_back({"uncontrolled",
-                   fmt::format("process {} ({}) of {} {} on {}", place.process.pid, visible(escaped.name),
-                               core::name_of(*lease), phrase(escaped.why),
-                               core::device_names(engine_.state(), {place.uuid}).front()),
-                   hint(escaped.why, to_string(place.lease)), now});
+    all.push_back(
+        {"uncontrolled",
+         fmt::format("process {} ({}) of {} {} on {}", place.process.pid, visible(escaped.name), core::name_of(*lease),
+                     phrase(escaped.why), core::device_names(engine_.state(), {place.uuid}).front()),
+         hint(escaped.why, to_string(place.lease)), now});
   }
   return all;
 }

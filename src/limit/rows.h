@@ -26,7 +26,7 @@ struct StoredCredit {
   std::map<std::string, Bytes> each;  // by uuid of the device
   bool operator==(const StoredCredit&) const = default;
 };
-store::CapabilityRow to_row(const StoredCredit& credit);                // a row without data if it has no lease
+store::CapabilityRow to_row(const StoredCredit& credit);  // a row without data if it has no lease
 Result<StoredCredit> from_row(const store::CapabilityRow& row);
 
 // The bytes that a context takes on a device, as they were measured with this version of the driver.

@@ -26,10 +26,9 @@ TEST(Rows, OddRowsAreRefused) {
   const auto good = to_row(StoredCredit{{4711, 99}, LeaseId{7}, "boot", {{card, 20 * MiB}}});
   for (const std::string key : {"", "4711", "4711:", "-1:99", "0:99", "x:y", "4711:99:3"})
     EXPECT_FALSE(from_row({good.kind, key, good.data})) << key;
-  for (const std::string data :
-       {"", "x", "[]", "{}", R"({"lease":-1,"boot":"b","bytes":{}})", R"({"lease":7,"boot":1,"bytes":{}})",
-        R"({"lease":7,"boot":"b","bytes":{"a":-1}})", R"({"lease":7,"boot":"b","bytes":{"a":"1"}})",
-        R"({"lease":7,"boot":"b","bytes":[]})"})
+  for (const std::string data : {"", "x", "[]", "{}", R"({"lease":-1,"boot":"b","bytes":{}})",
+                                 R"({"lease":7,"boot":1,"bytes":{}})", R"({"lease":7,"boot":"b","bytes":{"a":-1}})",
+                                 R"({"lease":7,"boot":"b","bytes":{"a":"1"}})", R"({"lease":7,"boot":"b","bytes":[]})"})
     EXPECT_FALSE(from_row({good.kind, good.key, data})) << data;
 }
 

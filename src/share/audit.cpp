@@ -14,13 +14,14 @@ double ns(Duration time) { return static_cast<double>(time.count()); }
 
 }  // namespace
 
-void Audit::look(Time at, std::int64_t busy, std::optional<int> percent, int share) {
+void Audit::look(Time at, std::int64_t busy, std::optional<int> percent, std::optional<int> of_held, int share) {
   if (last_ && at <= *last_) return;
-  if (!last_ || at - *last_ > longest_window || busy < busy_then_) {
+  if (!last_ || at - *last_ > longest_ || busy < busy_then_) {
     used_.reset(), over_since_.reset(), excess_.reset();
     begin_window(at, busy);
   } else {
     shown_ns_ += ns(at - *last_) * percent.value_or(0) / 100;
+    held_ns_ += ns(at - *last_) * of_held.value_or(0) / 100;
     is_shown_ = is_shown_ && percent.has_value();
     if (at - begun_ >= window) close_window(at, busy, share), begin_window(at, busy);
   }
@@ -30,17 +31,18 @@ void Audit::look(Time at, std::int64_t busy, std::optional<int> percent, int sha
 void Audit::begin_window(Time at, std::int64_t busy) {
   begun_ = at;
   busy_then_ = busy;
-  shown_ns_ = 0;
+  shown_ns_ = held_ns_ = 0;
   is_shown_ = true;
 }
 
 void Audit::close_window(Time at, std::int64_t busy, int share) {
   const double length = ns(at - begun_);
   const double charged = static_cast<double>(busy - busy_then_) * 100 / length, shown = shown_ns_ * 100 / length;
+  const double of_held = held_ns_ * 100 / length;
   used_ = is_shown_ ? shown : charged;
   if (is_shown_) {
     judge(at, share);
-    if (charged >= busy_enough && charged <= busy_at_most && shown >= busy_enough) follow(charged);
+    if (charged >= busy_enough && charged <= busy_at_most && of_held >= busy_enough) follow(charged, of_held);
   } else {
     over_since_.reset(), excess_.reset();
   }
@@ -58,9 +60,9 @@ void Audit::judge(Time at, int share) {
 }
 
 // `charged` has the present gain in it.
-void Audit::follow(double charged) {
+void Audit::follow(double charged, double shown) {
   const double measured = charged * usual_gain / gain_;
-  const double target = std::clamp(*used_ * usual_gain / measured, double{least_gain}, double{most_gain});
+  const double target = std::clamp(shown * usual_gain / measured, double{least_gain}, double{most_gain});
   gain_ += (target - gain_) * smoothing;
 }
 

@@ -15,8 +15,6 @@ inline constexpr double tolerance = 10;  // percent of the device
 inline constexpr Duration lasting = std::chrono::seconds(5);
 // The driver takes samples, up to one a second.
 inline constexpr Duration window = std::chrono::seconds(1);
-// After so long without a reading nothing is concluded.
-inline constexpr Duration longest_window = std::chrono::seconds(5);
 // Gain, in thousandths.
 inline constexpr std::uint32_t usual_gain = 1000, least_gain = 250, most_gain = 4000;
 
@@ -28,14 +26,18 @@ struct Excess {
 
 class Audit {
  public:
-  // A reading. `busy`: ns that the processes were charged until now. `percent`: of the device's time, as the card shows
-  // for the lease; unset: it does not tell. Readings that are not newer change nothing.
-  void look(Time at, std::int64_t busy, std::optional<int> percent, int share);
+  // After `longest` without a reading nothing is concluded: a few intervals of an idle machine.
+  explicit Audit(Duration longest) : longest_(longest) {}
+
+  // A reading. `busy`: ns that the held processes were charged until now. `percent`, `of_held`: of the device's time,
+  // as the card shows for all processes of the lease, and for the held ones; unset: it does not tell. Readings that are
+  // not newer change nothing.
+  void look(Time at, std::int64_t busy, std::optional<int> percent, std::optional<int> of_held, int share);
 
   // Thousandths by which processes multiply the time that they measured. Only windows of a busy lease count.
   std::uint32_t gain() const { return static_cast<std::uint32_t>(gain_); }
   // Whether the newest reading is too old for `used` and `excess` to be true now.
-  bool is_stale(Time now) const { return !last_ || now - *last_ > longest_window; }
+  bool is_stale(Time now) const { return !last_ || now - *last_ > longest_; }
   // Percent of the device in the last window: by the card, or as charged where the card does not tell.
   std::optional<double> used() const { return used_; }
   const std::optional<Excess>& excess() const { return excess_; }
@@ -44,12 +46,14 @@ class Audit {
   void begin_window(Time at, std::int64_t busy);
   void close_window(Time at, std::int64_t busy, int share);
   void judge(Time at, int share);
-  void follow(double charged);
+  void follow(double charged, double shown);
 
+  Duration longest_;
   std::optional<Time> last_{};  // the newest reading
   Time begun_{};                // of the window
   std::int64_t busy_then_ = 0;  // at its beginning
   double shown_ns_ = 0;         // by the card, since its beginning
+  double held_ns_ = 0;          // the same of held processes
   bool is_shown_ = true;        // the card told its figure in each reading of the window
   double gain_ = usual_gain;
   std::optional<double> used_{};

@@ -14,12 +14,14 @@ class AuditTest : public testing::Test {
   // The processes are charged `charged` percent of the device, and the card shows `shown`.
   void pass(Duration time, double charged, std::optional<int> shown) {
     for (const Time until = now + time; now < until;) {
-      now = now + 100ms;
-      busy += charged * 1e6;
-      audit.look(now, static_cast<std::int64_t>(busy), shown, 30);
+      now = now + step;
+      busy += charged * 1e4 * static_cast<double>(step / 1ms);
+      audit.look(now, static_cast<std::int64_t>(busy), shown, held.value_or(shown.value_or(0)), 30);
     }
   }
-  Audit audit;
+  Audit audit{5s};
+  Duration step = 100ms;
+  std::optional<int> held{};  // of the held processes; unset: all are
   Time now{1'000'000'000};
   double busy = 0;
 };
@@ -91,10 +93,31 @@ TEST_F(AuditTest, NothingIsConcludedFromATimeWithoutReadings) {
   EXPECT_EQ(audit.used(), std::nullopt);
 }
 
+TEST_F(AuditTest, ReadingsOfAnIdleMachineAreEnough) {
+  audit = Audit(15s), step = 5010ms;
+  pass(60s, 40, 60);
+  EXPECT_NEAR(*audit.used(), 60, 0.1);
+  EXPECT_TRUE(audit.excess());
+  EXPECT_GT(audit.gain(), 1200U);
+  EXPECT_FALSE(audit.is_stale(now + 14s));
+  EXPECT_TRUE(audit.is_stale(now + 16s));
+}
+
+TEST_F(AuditTest, GainFollowsHeldProcessesAlone) {
+  held = 30;
+  pass(20s, 30, 90);
+  EXPECT_NEAR(audit.gain(), 1000, 10);
+  EXPECT_TRUE(audit.excess());
+  // What was charged while nobody looked is no measure.
+  busy += 3600e9;
+  pass(1s, 30, 90);
+  EXPECT_NEAR(audit.gain(), 1000, 10);
+}
+
 TEST_F(AuditTest, AnOldReadingChangesNothing) {
   pass(3s, 30, 30);
   const auto used = audit.used();
-  for (int i = 0; i < 100; ++i) audit.look(now, static_cast<std::int64_t>(busy) * 9, 100, 30);
+  for (int i = 0; i < 100; ++i) audit.look(now, static_cast<std::int64_t>(busy) * 9, 100, 100, 30);
   EXPECT_EQ(audit.used(), used);
 }
 

@@ -2,6 +2,7 @@
 #include "share/shares.h"
 
 #include "base/json_text.h"
+#include "credit/pages.h"
 #include "state/format.h"
 
 #include <fmt/format.h>
@@ -17,14 +18,18 @@ constexpr double ns_per_second = 1e9;
 bool is_held(const core::Lease& lease) { return lease.share > 0 && lease.share < 100; }
 
 // Percent of the device's time, by the card; unset: it does not tell for each process.
-std::optional<int> shown_percent(const core::DeviceReading& reading, LeaseId lease) {
-  int sum = 0;
+struct Shown {
+  std::optional<int> all = 0, held = 0;
+};
+Shown shown_of(const core::DeviceReading& reading, LeaseId lease, const std::set<ProcessRef>& held) {
+  Shown shown;
   for (const core::ProcessUse& use : reading.processes) {
     if (use.lease != lease || use.graphics_only) continue;
-    if (!use.computing_percent) return std::nullopt;
-    sum += *use.computing_percent;
+    if (!use.computing_percent) return {std::nullopt, std::nullopt};
+    shown.all = std::min(*shown.all + *use.computing_percent, 100);
+    if (held.contains(use.process)) shown.held = std::min(*shown.held + *use.computing_percent, 100);
   }
-  return std::min(sum, 100);
+  return shown;
 }
 
 // Rounded to parts of `unit`.
@@ -37,48 +42,57 @@ int Shares::percent(LeaseId lease) const {
   return found != nullptr ? found->share : 0;
 }
 
-Result<Fd> Shares::page(LeaseId lease, std::uint32_t devices) {
+Shares::Shares(engine::Engine& engine, Duration interval_idle)
+    : engine_(engine), longest_window_(std::max<Duration>(std::chrono::seconds(5), 3 * interval_idle)) {}
+
+Result<int> Shares::page(LeaseId lease, std::uint32_t devices) {
   const core::Lease* found = core::find(engine_.state(), lease);
-  if (found == nullptr || !is_held(*found)) return Fd();
-  pages_.insert(lease);
-  return files_.open(lease, devices);
+  if (found == nullptr || !is_held(*found)) return -1;
+  if (const auto known = pages_.find(lease); known != pages_.end()) return known->second.get();
+  auto made = credit::make_share_page(devices);
+  if (!made) return made.error();
+  return pages_.emplace(lease, std::move(*made)).first->second.get();
 }
 
-std::uint32_t Shares::take_use(LeaseId lease, const std::string& device, const credit::ComputeUse& use) {
+Shares::OnDevice& Shares::on(LeaseId lease, const std::string& device) {
+  return leases_[lease].try_emplace(device, Audit(longest_window_)).first->second;
+}
+
+std::uint32_t Shares::take_use(LeaseId lease, const std::string& device, const credit::ComputeUse& use,
+                               const std::set<ProcessRef>& members) {
   const core::Lease* found = core::find(engine_.state(), lease);
   if (found == nullptr || !is_held(*found)) return usual_gain;
-  OnDevice& on = leases_[lease][device];
-  on.use = use;
-  const core::Device* read = core::find_device(engine_.state(), device);
-  if (read != nullptr && read->read_at && read->problem.empty() && found->state == core::LeaseState::active)
-    on.audit.look(*read->read_at, use.busy, shown_percent(read->reading, lease), found->share);
-  return on.audit.gain();
+  OnDevice& its = on(lease, device);
+  its.use = use;
+  its.held = members;
+  return its.audit.gain();
 }
 
-void Shares::loaded(const store::Loaded&, Time) {
-  std::set<LeaseId> living;
-  for (const auto& [id, lease] : engine_.state().leases.by_id)
-    if (!lease.ended() && is_held(lease)) living.insert(id);
-  files_.keep_only(living);
-  pages_ = std::move(living);
-  forget_ended();
+void Shares::look_at(const core::Lease& lease, const std::string& device) {
+  const core::Device* read = core::find_device(engine_.state(), device);
+  if (read == nullptr || !read->read_at || !read->problem.empty()) return;
+  OnDevice& its = on(lease.id, device);
+  const Shown shown = shown_of(read->reading, lease.id, its.held);
+  its.audit.look(*read->read_at, its.use.busy, shown.all, shown.held, lease.share);
 }
+
+void Shares::loaded(const store::Loaded&, Time) { forget_ended(); }
 
 void Shares::forget_ended() {
-  const auto has_ended = [this](LeaseId id) {
-    const core::Lease* lease = core::find(engine_.state(), id);
+  const auto has_ended = [this](const auto& entry) {
+    const core::Lease* lease = core::find(engine_.state(), entry.first);
     return lease == nullptr || lease->ended();
   };
-  std::erase_if(pages_, [&](LeaseId id) { return has_ended(id) && (files_.remove(id), true); });
-  std::erase_if(leases_, [&](const auto& entry) { return has_ended(entry.first); });
+  std::erase_if(pages_, has_ended);
+  std::erase_if(leases_, has_ended);
 }
 
-void Shares::measured(Time) {
-  for (const LeaseId lease : pages_) files_.mend(lease);
-}
-
+// Each use up to the newest reading is taken in by now. A lease whose processes never asked for it is looked at, too.
 Time Shares::due(Time) {
   forget_ended();
+  for (const auto& [id, lease] : engine_.state().leases.by_id)
+    if (lease.state == core::LeaseState::active && is_held(lease))
+      for (const std::string& device : lease.devices) look_at(lease, device);
   return Time::never();
 }
 

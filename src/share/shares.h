@@ -8,7 +8,6 @@
 #include "engine/capability.h"
 #include "engine/engine.h"
 #include "share/audit.h"
-#include "share/files.h"
 
 #include <map>
 #include <set>
@@ -19,17 +18,17 @@ namespace sublet::share {
 
 class Shares final : public engine::Capability, public credit::Shares {
  public:
-  // Keeps a reference. Call Capabilities::add() with it. `directory`: of the share pages.
-  Shares(engine::Engine& engine, std::string directory) : engine_(engine), files_(std::move(directory)) {}
+  // Keeps a reference. Call Capabilities::add() with it. `interval_idle`: between readings of a machine at rest.
+  Shares(engine::Engine& engine, Duration interval_idle);
 
   // --- credit::Shares ---
   int percent(LeaseId lease) const override;
-  Result<Fd> page(LeaseId lease, std::uint32_t devices) override;
-  std::uint32_t take_use(LeaseId lease, const std::string& device, const credit::ComputeUse& use) override;
+  Result<int> page(LeaseId lease, std::uint32_t devices) override;
+  std::uint32_t take_use(LeaseId lease, const std::string& device, const credit::ComputeUse& use,
+                         const std::set<ProcessRef>& members) override;
 
   // --- Capability ---
   void loaded(const store::Loaded& rows, Time now) override;
-  void measured(Time now) override;
   Time due(Time now) override;
   std::vector<engine::Warning> warnings(Time now) const override;
   // "share_use": the time that processes of a lease with a share have taken and waited.
@@ -37,14 +36,17 @@ class Shares final : public engine::Capability, public credit::Shares {
 
  private:
   struct OnDevice {
-    credit::ComputeUse use;
     Audit audit;
+    credit::ComputeUse use{};
+    std::set<ProcessRef> held{};  // processes that the use is of
   };
+  OnDevice& on(LeaseId lease, const std::string& device);
+  void look_at(const core::Lease& lease, const std::string& device);
   void forget_ended();
 
   engine::Engine& engine_;
-  Files files_;
-  std::set<LeaseId> pages_;                                    // of these leases are there
+  const Duration longest_window_;
+  std::map<LeaseId, Fd> pages_;
   std::map<LeaseId, std::map<std::string, OnDevice>> leases_;  // by uuid
 };
 

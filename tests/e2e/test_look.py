@@ -259,7 +259,6 @@ def test_sizes_that_are_none(size, why):
     (["quueue"], "did you mean 'queue'"),
     (["adapter", "lease-1"], "'adapter' is not in this version"),
     (["ps", "--jsn"], "did you mean '--json'"),
-    (["run", "--share", "50", "--", "true"], "--share is not in this version"),
     (["why"], "LEASE"),
     (["hold", "--ttl", "0"], "less than a second"),
     (["renew", "lease-1", "--ttl", "999ms"], "less than a second"),
