@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The time of a device that is paid, one word for all processes of the lease. Launches are let through by the virtual
+/* The time of a device that is paid, in a page of all processes of the lease. Launches are let through by the virtual
  * scheduling algorithm of ITU-T I.371 (GCRA), whose theoretical arrival time is the word `paid_until`. */
 #include "share.h"
 #include "kernel.h"
@@ -12,10 +12,8 @@
 #define BURST (20 * MILLISECOND)
 /* Nobody pays further ahead. A word that is further ahead, by more than clocks are read apart, was written by a process
  * that does not keep to this, and counts as paid. */
-#define HORIZON (10 * SECOND)
+#define HORIZON (60 * SECOND)
 #define FAR_AHEAD (HORIZON + SECOND)
-/* Nobody waits longer for one launch, even if others of the lease always come first. */
-#define MOST_WAIT (60 * SECOND)
 /* A shorter sleep would cost more than it helps: the launches after it catch up. */
 #define LEAST_SLEEP (MILLISECOND / 4)
 #define MOST_SLEEP (100 * MILLISECOND)
@@ -106,37 +104,48 @@ static int64_t with_gain(int account, int64_t nanoseconds) {
 static uint64_t earlier(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static uint64_t* word_of(int account) {
+static struct sublet_share_device* row_of(int account) {
   struct sublet_share_page* page = __atomic_load_n(&sublet_share, __ATOMIC_ACQUIRE);
-  return page != NULL ? &page->device[account].paid_until : NULL;
+  return page != NULL ? &page->device[account] : NULL;
 }
 
-/* -> 0: earlier launches are not paid yet; else `price` is paid. Others that write all the time hold nobody up. */
-static int try_to_pay(uint64_t* word, uint64_t now, uint64_t price, int in_any_case) {
-  uint64_t there = __atomic_load_n(word, __ATOMIC_RELAXED);
+/* A time up to which launches are paid, as it is believed. */
+static uint64_t believed(uint64_t word, uint64_t now) { return word > now + FAR_AHEAD ? now : word; }
+
+/* Pays for a launch. -> the time at which it may begin: all is paid that was charged before. Others that write all the
+ * time hold nobody up. */
+static uint64_t pay_ahead(struct sublet_share_device* row, uint64_t now, uint64_t price) {
+  uint64_t there = __atomic_load_n(&row->paid_until, __ATOMIC_RELAXED);
   for (int i = 0; i < TRIES; ++i) {
-    const uint64_t paid = there > now + FAR_AHEAD ? now : there;
-    if (paid > now && !in_any_case) return 0;
-    const uint64_t then = earlier(later(paid, now - BURST) + price, now + HORIZON);
-    if (__atomic_compare_exchange_n(word, &there, then, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 1;
+    const uint64_t begin = later(believed(there, now), now - BURST), then = earlier(begin + price, now + HORIZON);
+    const int is_paid =
+        __atomic_compare_exchange_n(&row->paid_until, &there, then, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    if (is_paid) return begin;
   }
-  return 1;
+  return now;
 }
 
-/* The limit page may change at any time, so that the share is read again after each sleep. A word that nobody has moved
- * for as long as one may pay ahead is wrong. */
+/* Corrections concern launches that have begun, and so come before all launches that wait. */
+static uint64_t shifted(const struct sublet_share_device* row, uint64_t begin, uint64_t corrected) {
+  const int64_t since = (int64_t)(__atomic_load_n(&row->corrected, __ATOMIC_ACQUIRE) - corrected);
+  const int64_t most = (int64_t)FAR_AHEAD;
+  if (since < -most || since > most) return begin;
+  return since < 0 && (uint64_t)-since > begin ? 0 : begin + (uint64_t)since;
+}
+
+/* Launches pay when they arrive, so that threads and processes go on in the order of their arrival. The limit page may
+ * change at any time, so that the share is read again after each sleep. */
 void sublet_pay(int account, uint64_t context, uint64_t cost, uint64_t now) {
   const uint64_t began = now;
-  uint64_t seen = 0, moved = now;
   const int64_t busy = with_gain(account, (int64_t)earlier(cost, MOST_COST));
-  uint64_t* word = word_of(account);
-  while (word != NULL) {
-    const uint32_t share = sublet_share_of(account);
-    const int in_any_case = now - moved >= HORIZON || now - began >= MOST_WAIT;
-    if (share == 0 || try_to_pay(word, now, (uint64_t)busy * 100 / share, in_any_case)) break;
-    const uint64_t paid = __atomic_load_n(word, __ATOMIC_RELAXED);
-    if (paid != seen) seen = paid, moved = now;
-    sublet_sleep(earlier(later(paid > now ? paid - now : 0, LEAST_SLEEP), MOST_SLEEP));
+  struct sublet_share_device* row = row_of(account);
+  const uint64_t corrected = row != NULL ? __atomic_load_n(&row->corrected, __ATOMIC_ACQUIRE) : 0;
+  const uint32_t share = sublet_share_of(account);
+  const uint64_t begin = row != NULL && share != 0 ? pay_ahead(row, now, (uint64_t)busy * 100 / share) : now;
+  for (;;) {
+    const uint64_t until = row != NULL ? shifted(row, begin, corrected) : now;
+    if (until <= now || now - began >= HORIZON || sublet_share_of(account) == 0) break;
+    sublet_sleep(earlier(later(until - now, LEAST_SLEEP), MOST_SLEEP));
     now = sublet_clock();
     sublet_look_at_samples(context, now, NULL);
   }
@@ -149,13 +158,15 @@ void sublet_correct(int account, int64_t cost) {
   const int64_t busy = with_gain(account, cost);
   if (share == 0 || busy == 0) return;
   const uint64_t now = sublet_clock(), price = (uint64_t)(busy < 0 ? -busy : busy) * 100 / share;
-  uint64_t* word = word_of(account);
-  uint64_t there = word != NULL ? __atomic_load_n(word, __ATOMIC_RELAXED) : 0;
-  for (int i = 0; word != NULL && i < TRIES; ++i) {
-    const uint64_t paid = there > now + FAR_AHEAD ? now : there;
+  struct sublet_share_device* row = row_of(account);
+  uint64_t there = row != NULL ? __atomic_load_n(&row->paid_until, __ATOMIC_RELAXED) : 0;
+  for (int i = 0; row != NULL && i < TRIES; ++i) {
+    const uint64_t paid = believed(there, now);
     const uint64_t less = paid > price ? paid - price : 0;
     const uint64_t then = busy < 0 ? less : earlier(paid + price, now + HORIZON);
-    if (__atomic_compare_exchange_n(word, &there, then, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) break;
+    if (!__atomic_compare_exchange_n(&row->paid_until, &there, then, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
+    __atomic_fetch_add(&row->corrected, then - paid, __ATOMIC_ACQ_REL);
+    break;
   }
   note_busy(account, busy);
 }

@@ -21,8 +21,8 @@ uint32_t sublet_share_of(int account);
 /* Nanoseconds of CLOCK_MONOTONIC. */
 uint64_t sublet_clock(void);
 void sublet_sleep(uint64_t nanoseconds);
-/* Waits until a launch may begin, and charges its cost. Samples that come meanwhile correct what is paid. Never waits
- * longer than a minute. */
+/* Charges the cost of a launch, and waits until all is paid that was charged before, a minute at most. Launches begin
+ * in the order of their arrival. Samples that come meanwhile correct what is paid. */
 void sublet_pay(int account, uint64_t context, uint64_t cost, uint64_t now);
 /* Charges more for launches that have begun, or gives back. */
 void sublet_correct(int account, int64_t cost);

@@ -68,13 +68,14 @@ struct sublet_use_page {
   struct sublet_use_shard shard[SUBLET_USE_SHARDS];
 };
 
-/* The computing time of a lease with a share, written by all processes of the lease. Time is that of CLOCK_MONOTONIC in
- * nanoseconds. A launch waits until `paid_until` is past. Its cost * 100 / share is then added to the later one of
- * `paid_until` and a moment some milliseconds ago, by compare-and-swap: the virtual scheduling algorithm of ITU-T I.371
+/* The computing time of a lease with a share, written by all processes of the lease, in nanoseconds of CLOCK_MONOTONIC.
+ * A launch may begin at the later one of `paid_until` and a moment some milliseconds ago. The launch adds its cost *
+ * 100 / share to that time by compare-and-swap, and then waits for it: the virtual scheduling algorithm of ITU-T I.371
  * (GCRA). Nobody believes a value: a reader waits a bounded time only, and replaces a value that is far away. */
 struct sublet_share_device {
   uint64_t paid_until;
-  uint64_t reserved[7]; /* so that each device is a cache line */
+  uint64_t corrected;   /* sum of the corrections of `paid_until`, modulo 2^64, which launches that wait keep to */
+  uint64_t reserved[6]; /* so that each device is a cache line */
 };
 
 /* Entries are in the order of the limit page. */

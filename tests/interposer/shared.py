@@ -3,6 +3,7 @@
 in FILE, and plays a scenario on the first simulated card. The card counts by itself for how long it is busy.
 """
 import ctypes
+import itertools
 import os
 import pathlib
 import random
@@ -11,7 +12,7 @@ import threading
 import time
 
 from tests.interposer.limited import OK, UsePage, card
-from tests.interposer.shares import Pages
+from tests.interposer.shares import Pages, SharePage
 
 MS, SEED = 1_000_000, 60
 BURST = 20 * MS  # as share.c has it
@@ -32,9 +33,9 @@ class Gpu:
         limit, share = self.pages.both.limit, self.pages.both.share
         assert self.ours.sublet_cuda_adopt_share(ctypes.byref(share)) == -1, "a share needs a limit page"
         assert self.ours.sublet_cuda_adopt(ctypes.byref(limit)) == 0
-        share.abi += 1
-        assert self.ours.sublet_cuda_adopt_share(ctypes.byref(share)) == -1
-        share.abi -= 1
+        wrong = SharePage.from_buffer_copy(share)  # other processes adopt the page at the same time
+        wrong.abi += 1
+        assert self.ours.sublet_cuda_adopt_share(ctypes.byref(wrong)) == -1
         assert self.ours.sublet_cuda_adopt_share(ctypes.byref(share)) == 0
 
     def begin(self):
@@ -154,6 +155,7 @@ def hostile(gpu):
     def scribble():
         while not done.is_set():
             gpu.word.paid_until = chance.getrandbits(64) >> chance.randrange(64)
+            gpu.word.corrected = chance.getrandbits(64) >> chance.randrange(64)
             gpu.row.gain = chance.getrandbits(32) >> chance.randrange(32)
             gpu.row.share = chance.getrandbits(32) | 64
 
@@ -186,22 +188,57 @@ def failing(gpu):
     assert 3 * MS < gpu.use().busy < 60 * MS
 
 
-def threads(gpu):
-    """Several threads, each with streams of its own."""
-    results = []
+def in_threads(gpu, count, work):
+    """Calls `work(STREAM)` in threads that begin at the same time. -> what each has returned"""
+    results, line = [], threading.Barrier(count)
 
-    def work():
+    def run():
         assert gpu.driver.cuCtxSetCurrent(gpu.context) == OK
         stream = gpu.stream()
-        results.extend(gpu.launch(MS // 2, stream) or gpu.driver.cuStreamSynchronize(stream) for _ in range(20))
+        line.wait(60)
+        results.append(work(stream))
 
-    all_threads = [threading.Thread(target=work) for _ in range(4)]
+    all_threads = [threading.Thread(target=run) for _ in range(count)]
     for thread in all_threads:
         thread.start()
     for thread in all_threads:
         thread.join()
-    assert results == [OK] * 80 and gpu.on_card() == 40 * MS
+    assert len(results) == count
+    return results
+
+
+def threads(gpu):
+    """Several threads, each with streams of its own."""
+    results = in_threads(gpu, 4, lambda stream: [
+        gpu.launch(MS // 2, stream) or gpu.driver.cuStreamSynchronize(stream) for _ in range(20)])
+    assert results == [[OK] * 20] * 4 and gpu.on_card() == 40 * MS
     assert 10 * MS < gpu.use().busy, "kernels at the same time are charged more than the time of the card"
+
+
+def order(gpu):
+    """Threads with equal kernels launch equally often."""
+    total = itertools.count(1)
+
+    def work(stream):
+        count = 0
+        while next(total) < 320:
+            assert gpu.launch(MS, stream) == OK and gpu.driver.cuStreamSynchronize(stream) == OK
+            count += 1
+        return count
+
+    counts = in_threads(gpu, 8, work)
+    assert max(counts) <= 2 * min(counts), counts
+
+
+def crowd(gpu):
+    """Many threads with long kernels are not ahead of the share together. The last launch of each thread, and the first
+    ones, need not be paid for."""
+    begin = time.monotonic_ns()
+    in_threads(gpu, 16, lambda stream: [
+        gpu.launch(4 * MS, stream) or gpu.driver.cuStreamSynchronize(stream) for _ in range(5)])
+    end = time.monotonic_ns()
+    assert gpu.on_card() == 320 * MS
+    assert end - begin + BURST >= 0.75 * 3 * 16 * 4 * MS * 100 / 10
 
 
 def contexts(gpu):
@@ -241,7 +278,7 @@ def no_events(path):
 
 SCENARIOS = {function.__name__: (function, share) for function, share in (
     (launches, 20), (together, 20), (no_bound, 100), (graphs, 50), (waiting_kernel, 50), (hostile, 50), (failing, 50),
-    (threads, 50), (contexts, 50), (forked, 50))}
+    (threads, 50), (order, 30), (crowd, 10), (contexts, 50), (forked, 50))}
 
 
 def main():

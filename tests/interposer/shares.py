@@ -2,12 +2,13 @@
 """The pages of a lease with a share, in a file that its processes map together."""
 import ctypes
 import mmap
+import os
 
 from tests.interposer.limited import ABI, MIB, LimitPage, UsePage, address_t
 
 
 class ShareDevice(ctypes.Structure):
-    _fields_ = [("paid_until", address_t), ("reserved", address_t * 7)]
+    _fields_ = [("paid_until", address_t), ("corrected", address_t), ("reserved", address_t * 6)]
 
 
 class SharePage(ctypes.Structure):
@@ -24,9 +25,8 @@ class Pages:
 
     def __init__(self, path, uuid, share):
         self.path, self.told = path, None
-        if not path.exists():
-            path.write_bytes(bytes(ctypes.sizeof(Both)))
-        with path.open("r+b") as file:
+        with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b") as file:
+            os.ftruncate(file.fileno(), ctypes.sizeof(Both))  # processes that begin at the same time change nothing
             self.both = Both.from_buffer(mmap.mmap(file.fileno(), 0))
         for page in (self.both.limit, self.both.share):
             page.size, page.abi, page.devices = ctypes.sizeof(page), ABI, 1
