@@ -142,6 +142,20 @@ static void leave_first(struct sublet_slot* place, uint64_t then) {
 
 void sublet_lose(const struct sublet_sample* sample) { leave_first(sample->place, GUESS); }
 
+/* The first launch of a key is free until its sample has come, so that many of them at once wait for samples. The time
+ * that has passed without one is the guess. */
+static void wait_for_sample(struct sublet_launch* launch) {
+  const uint64_t began = launch->now;
+  for (uint64_t pause = 50000; sublet_has_no_sample(launch->context); pause = smaller(2 * pause, 2000000)) {
+    launch->guess = launch->now - began;
+    if (launch->guess >= WAIT_FOR_FIRST_NS) break;
+    sublet_sleep(pause);
+    launch->now = sublet_clock();
+    sublet_look_at_samples(launch->context, launch->now, NULL);
+  }
+  if (launch->now != began) sublet_note_held(launch->account, launch->now - began);
+}
+
 /* --- around a launch */
 
 /* A launch into a stream that is being captured becomes a part of a graph. The driver also refuses to tell for streams
@@ -167,6 +181,7 @@ void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct subl
   sublet_pay(launch->account, launch->context, launch->cost, launch->now);
   const uint64_t launches = count(launch->place, launch->cost, launch->now);
   if (launches == 0 && !launch->is_first) return;
+  if (launch->is_first) wait_for_sample(launch);
   launch->sample = sublet_begin_sample(launch->context, &launch->stream);
   if (launch->sample == NULL) return;
   launch->sample->account = launch->account;
@@ -181,6 +196,6 @@ void sublet_end_launch(struct sublet_launch* launch, int result) {
     sublet_correct(launch->account, -(int64_t)launch->cost);
     if (launch->is_first) leave_first(launch->place, NEVER);
   } else if (launch->sample == NULL || !sublet_end_sample(launch->sample, launch->context, &launch->stream)) {
-    if (launch->is_first) leave_first(launch->place, GUESS);
+    if (launch->is_first) leave_first(launch->place, GUESS + launch->guess);
   }
 }

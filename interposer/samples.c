@@ -91,6 +91,13 @@ static struct sublet_sample* take_free(struct pool* pool) {
   return NULL;
 }
 
+int sublet_has_no_sample(uint64_t context) {
+  struct pool* pool = find_pool(context);
+  for (int i = 0; pool != NULL && i < SAMPLES; ++i)
+    if (__atomic_load_n(&pool->sample[i].state, __ATOMIC_RELAXED) == FREE) return 0;
+  return pool != NULL;
+}
+
 static int has_events(struct sublet_sample* sample) {
   int (*create)(void**, unsigned) = (int (*)(void**, unsigned))sublet_real(HOOK_cuEventCreate);
   if (create == NULL) return 0;

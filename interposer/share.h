@@ -49,6 +49,8 @@ struct sublet_sample {
 
 /* Before the launch. NULL: this launch is not measured. The caller fills in the rest. */
 struct sublet_sample* sublet_begin_sample(uint64_t context, const struct sublet_stream* stream);
+/* 1: all samples of the context are in flight. */
+int sublet_has_no_sample(uint64_t context);
 /* After a launch that succeeded. 0: it is not measured after all. */
 int sublet_end_sample(struct sublet_sample* sample, uint64_t context, const struct sublet_stream* stream);
 /* After a launch that failed. */
@@ -66,6 +68,7 @@ struct sublet_launch {
   uint64_t context;
   uint64_t now;     /* time, as it was last asked for */
   uint64_t cost;    /* that is charged */
+  uint64_t guess;   /* of the cost, for a first launch that is not measured */
   struct sublet_slot* place;
   struct sublet_sample* sample;
   struct sublet_stream stream;

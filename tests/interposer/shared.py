@@ -241,6 +241,21 @@ def crowd(gpu):
     assert end - begin + BURST >= 0.75 * 3 * 16 * 4 * MS * 100 / 10
 
 
+def first_launches(gpu):
+    """Kernels that are launched only once are charged too. The last ones, which are in flight, are not yet."""
+    functions = []
+    for _ in range(300):
+        module = ctypes.c_void_p()
+        assert gpu.driver.cuModuleLoadData(ctypes.byref(module), IMAGE) == OK
+        functions.append(gpu.function(module, b"sublet_busy"))
+    begin = time.monotonic_ns()
+    for function in functions:
+        assert gpu.launch(300_000, None, 1, function) == OK
+    end = time.monotonic_ns()
+    assert gpu.wait() == OK and gpu.on_card() == 300 * 300_000
+    assert end - begin + BURST >= 0.75 * 240 * 300_000 * 100 / 10
+
+
 def contexts(gpu):
     """The events of a context end with it. The next one, at the same place or not, gets its own."""
     for _ in range(20):
@@ -278,7 +293,7 @@ def no_events(path):
 
 SCENARIOS = {function.__name__: (function, share) for function, share in (
     (launches, 20), (together, 20), (no_bound, 100), (graphs, 50), (waiting_kernel, 50), (hostile, 50), (failing, 50),
-    (threads, 50), (order, 30), (crowd, 10), (contexts, 50), (forked, 50))}
+    (threads, 50), (order, 30), (crowd, 10), (first_launches, 10), (contexts, 50), (forked, 50))}
 
 
 def main():
