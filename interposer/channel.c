@@ -19,6 +19,7 @@
 #define SECOND INT64_C(1000000000)
 #define TIME_TO_WAIT (5 * SECOND)
 #define PAUSE (SECOND / 20)
+enum { MOST_BEGINNINGS = 64 };
 /* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
 static struct sockaddr_un daemon_place;
 
@@ -278,30 +279,36 @@ static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   }
 }
 
-/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. */
+/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. -> 0: there
+ * are none */
 static uint32_t times_begun;
-static void begin_again(uint32_t before) {
+static int begin_again(uint32_t before) {
   static uint32_t is_busy;
   uint32_t no = 0;
   while (!__atomic_compare_exchange_n(&is_busy, &no, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
     sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     no = 0;
   }
+  int is_begun = 1;
   if (__atomic_load_n(&times_begun, __ATOMIC_ACQUIRE) == before) {
-    ask_for_pages(sublet_move);
+    is_begun = ask_for_pages(sublet_move);
     __atomic_fetch_add(&times_begun, 1, __ATOMIC_RELEASE);
   }
   __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE);
+  return is_begun;
 }
 
-/* A daemon that has started again does not know our pages: we begin again with it, and ask once more. */
+static int has_begun_here(void) { return begun_pid == (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
+/* A daemon that has started again does not know our pages: we begin again with it, and ask once more. While we wait, it
+ * may start again several times. */
 int sublet_ask_for_credit(int account, uint64_t needed) {
   if (account < 0 || daemon_place.sun_path[0] == '\0') return 0;
-  const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
-  uint32_t result = ask_for_more((uint32_t)account, needed);
-  if (result == SUBLET_CREDIT_UNKNOWN && begun_pid == (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0)) {
-    begin_again(before);
+  uint32_t result = SUBLET_CREDIT_UNKNOWN;
+  for (int i = 0; i < MOST_BEGINNINGS; ++i) {
+    const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
     result = ask_for_more((uint32_t)account, needed);
+    if (result != SUBLET_CREDIT_UNKNOWN || !has_begun_here() || !begin_again(before)) break;
   }
   if (result == NO_ANSWER || result == NO_DAEMON) return -1;
   return result == SUBLET_CREDIT_GRANTED;

@@ -329,6 +329,33 @@ def test_a_daemon_that_forgot_the_pages_gets_new_ones_with_the_account(place):
     assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT
 
 
+def test_a_daemon_may_start_again_several_times_while_a_process_waits(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    rightly, pages = place.daemon.answer, []
+
+    def answer(asking, pid, kind, needed):
+        if kind == MORE and len(pages) < 5:
+            pages.append(place.daemon.forget(pid))
+        rightly(asking, pid, kind, needed)
+
+    place.daemon.answer = answer
+    assert program.ask("take 1") == [0, 11] and place.daemon.questions.count(BEGIN) == 6
+    assert place.daemon.processes[program.process.pid].charged() == place.used()
+
+
+def test_a_daemon_that_never_knows_its_pages_is_a_refusal(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    rightly = place.daemon.answer
+
+    def answer(asking, pid, kind, needed):
+        return place.daemon.say(asking, UNKNOWN) if kind == MORE else rightly(asking, pid, kind, needed)
+
+    place.daemon.answer = answer
+    assert program.ask("take 1") == [OUT_OF_MEMORY, 10]
+
+
 def test_pages_of_other_devices_are_not_taken_in_place_of_the_first(place):
     program = place.begin()
     assert program.ask("take 10") == [0, 10]
