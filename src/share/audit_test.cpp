@@ -108,7 +108,7 @@ TEST_F(AuditTest, GainFollowsHeldProcessesAlone) {
   pass(20s, 30, 90);
   EXPECT_NEAR(audit.gain(), 1000, 10);
   EXPECT_TRUE(audit.excess());
-  // What was charged while nobody looked is no measure.
+  // Time that was charged while nobody looked is no measure.
   busy += 3600e9;
   pass(1s, 30, 90);
   EXPECT_NEAR(audit.gain(), 1000, 10);
