@@ -154,6 +154,10 @@ std::string render_stack(const json& stack, const Look& look) {
   line("tier", text_at(stack, "tier"));
   if (const json& pausable = member(stack, "pausable"); pausable.is_boolean())
     line("paused", pausable.get<bool>() ? "for others, as each lease of its tier" : "never");
+  if (const json& limited = member(stack, "interposer"); limited.is_boolean() && limited.get<bool>())
+    line("interposer", member(stack, "share").is_number_integer()
+                           ? fmt::format("yes, {} % of the computing time", member(stack, "share").get<int>())
+                           : "yes");
   for (const json& one : list_at(stack, "containers")) line("container", container_text(one));
   return text;
 }

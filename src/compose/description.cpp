@@ -87,6 +87,25 @@ bool is_device_request(const json& deploy) {
   return at->is_array();
 }
 
+// The file wants the interposer, and each service that would get it can have it.
+Status check_interposer(const json* extension, const json& services, const Description& stack) {
+  const json* wanted = extension != nullptr ? find(*extension, "interposer") : nullptr;
+  if (wanted == nullptr || !wanted->is_boolean() || !wanted->get<bool>()) return {};
+  for (const std::string& name : services_with_gpu(stack.services))
+    if (const Status fine = check_places(name, services.at(name)); !fine) return fine;
+  return {};
+}
+
+Status add_mounts(json& services, const json& known, const Interposed& interposed) {
+  for (const std::string& name : interposed.services) {
+    if (!known.contains(name)) return not_allowed(fmt::format("the unknown service '{}'", printable(name)));
+    if (const Status fine = check_places(name, known.at(name)); !fine) return fine;
+    json& volumes = services[name]["volumes"] = json::array();
+    for (const auto& [source, target] : interposed.mounts) volumes.push_back(fmt::format("{}:{}:ro", source, target));
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_stack_name(std::string_view name) {
@@ -130,13 +149,15 @@ Status read_resolved(const std::string& resolved, const std::string& raw, Descri
   const auto original = extension == nullptr ? read_yaml(raw, into.file) : Result<Document>(Document());
   if (!original) return original.error();
   if (extension == nullptr) extension = find(original->root, extension_key);
+  if (const Status fine = check_interposer(extension, *services, into); !fine) return fine;
   into.extension = extension == nullptr ? "" : extension->dump(-1, ' ', false, json::error_handler_t::replace);
   into.resolved =
       requests ? whole->root.dump(2, ' ', false, json::error_handler_t::replace) + "\n" : resolved;  // JSON is YAML
   return {};
 }
 
-Result<std::string> checked_overlay(const std::string& overlay, const std::string& resolved) {
+Result<std::string> checked_overlay(const std::string& overlay, const std::string& resolved,
+                                    const Interposed& interposed) {
   auto whole = read_yaml(overlay, "the overlay");
   if (!whole) return whole.error();
   const auto base = read_yaml(resolved, "the resolved configuration");
@@ -156,6 +177,10 @@ Result<std::string> checked_overlay(const std::string& overlay, const std::strin
         if (!allowed) return not_allowed(fmt::format("'{}' of service '{}'", printable(field), printable(name)));
       }
     }
+  }
+  if (!interposed.services.empty()) {
+    if (known == nullptr) return not_allowed("no services");
+    if (const Status added = add_mounts(whole->root["services"], *known, interposed); !added) return added.error();
   }
   // Compose v1 refuses files of different versions.
   if (const json* version = find(base->root, "version")) whole->root["version"] = scalar_text(*version);

@@ -2,6 +2,7 @@
 // Reads a resolved Compose configuration, and checks a configuration that overlays it. Pure; any thread.
 #pragma once
 
+#include "compose/interposer.h"
 #include "compose/worker.h"
 
 #include <string>
@@ -22,7 +23,8 @@ std::string project_of(std::string_view directory_name);
 Status read_resolved(const std::string& resolved, const std::string& raw, Description& into);
 
 // Returns the overlay as JSON, which Compose reads as YAML. Denied: it says more than environment, labels and devices
-// of services that `resolved` has.
-Result<std::string> checked_overlay(const std::string& overlay, const std::string& resolved);
+// of services that `resolved` has. `interposed`: mounts that are added for services of it.
+Result<std::string> checked_overlay(const std::string& overlay, const std::string& resolved,
+                                    const Interposed& interposed = {});
 
 }  // namespace sublet::compose

@@ -118,5 +118,48 @@ TEST(Overlay, NothingElseIsLetThrough) {
   }
 }
 
+const Interposed mounted{{"web"}, {{"/usr/lib/sublet/libsublet-cuda.so", "/run/sublet/libsublet-cuda.so"}}};
+
+TEST(Overlay, TheWorkerAddsItsOwnMounts) {
+  const auto checked = checked_overlay("services: {web: {labels: {a: b}}}", base, mounted);
+  ASSERT_TRUE(checked) << checked.error().detail;
+  const auto services = nlohmann::json::parse(*checked).at("services");
+  EXPECT_EQ(services.at("web").at("volumes"),
+            nlohmann::json::array({"/usr/lib/sublet/libsublet-cuda.so:/run/sublet/libsublet-cuda.so:ro"}));
+  EXPECT_FALSE(services.contains("db"));
+}
+
+TEST(Overlay, AMountOfTheDaemonIsRefusedWithTheInterposerToo) {
+  for (const char* text : {"services: {web: {volumes: ['/:/host:ro']}}", "services: {web: {tmpfs: [/run]}}"}) {
+    const auto checked = checked_overlay(text, base, mounted);
+    ASSERT_FALSE(checked) << text;
+    EXPECT_EQ(checked.error().code, Code::Denied) << text;
+  }
+  const auto unknown = checked_overlay("services: {}", base, {{"other"}, mounted.mounts});
+  EXPECT_EQ(unknown ? "" : unknown.error().detail,
+            "the overlay sets the unknown service 'other': only environment, labels and devices of services may be "
+            "set");
+}
+
+TEST(Resolved, AServiceThatMountsThePlacesOfTheInterposerIsRefused) {
+  const auto problem = [](const std::string& service, const std::string& interposer = "true") {
+    Description stack = undescribed();
+    const auto read = read_resolved(
+        "services: {web: " + service + ", db: {image: b}}\nx-sublet: {interposer: " + interposer + "}\n", "", stack);
+    return read ? std::string() : read.error().detail;
+  };
+  const std::string wrong =
+      "service web mounts /etc/ld.so.preload itself, where the interposer needs /etc/ld.so.preload";
+  EXPECT_EQ(problem("{volumes: ['/a:/etc/ld.so.preload:ro']}"), wrong);
+  EXPECT_EQ(problem("{volumes: [{type: bind, source: /a, target: /etc/ld.so.preload}]}"), wrong);
+  EXPECT_EQ(problem("{configs: [{source: a, target: /etc/ld.so.preload}]}"), wrong);
+  EXPECT_NE(problem("{volumes: ['/etc:/etc/']}"), "");
+  EXPECT_NE(problem("{volumes: ['a:/run/sublet']}"), "");
+  EXPECT_NE(problem("{tmpfs: /run/sublet/credit}"), "");
+  EXPECT_EQ(problem("{tmpfs: ['/run:size=1m'], volumes: ['/a:/etc/other', /data]}"), "");
+  EXPECT_EQ(problem("{volumes: ['/a:/etc/ld.so.preload']}", "false"), "");
+  EXPECT_EQ(problem("{volumes: ['/a:/etc/ld.so.preload']}, gpu: {gpus: all}"), "") << "web gets no GPU";
+}
+
 }  // namespace
 }  // namespace sublet::compose

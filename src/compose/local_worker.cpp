@@ -213,6 +213,15 @@ void LocalWorker::up(const Start& start, Done done) {
   });
 }
 
+// The only mounts are those that we make ourselves.
+Result<std::string> LocalWorker::overlay_of(const Start& start) const {
+  if (start.overlay.empty() || start.interposed.empty())
+    return start.overlay.empty() ? Result<std::string>(std::string()) : checked_overlay(start.overlay, start.resolved);
+  const auto interposed = interpose(start, options_.interposer, options_.runtime, options_.trust, options_.daemon);
+  if (!interposed) return interposed.error();
+  return checked_overlay(start.overlay, start.resolved, *interposed);
+}
+
 // Only a text that was resolved here is run: the daemon cannot make up a configuration.
 asio::awaitable<Status> LocalWorker::start_stack(Start start) {
   if (auto fine = check_call(start.name, start.project, start.timeout); !fine) co_return fine.error();
@@ -226,18 +235,14 @@ asio::awaitable<Status> LocalWorker::start_stack(Start start) {
   if (!known && !program_.was_given(start.project, start.resolved)) {
     co_return unknown_text(start.name);
   }
-  std::string overlay;
-  if (!start.overlay.empty()) {
-    auto checked = checked_overlay(start.overlay, start.resolved);
-    if (!checked) co_return checked.error();
-    overlay = std::move(*checked);
-  }
+  auto overlay = overlay_of(start);
+  if (!overlay) co_return overlay.error();
   std::string env_file = known ? env_files_.at(start.resolved) : "";
   // The text has its values already: a file that is gone is not missed.
   if (const Status is_there = env_file.empty() ? Status() : check_trusted(env_file, options_.trust);
       !is_there && is_there.error().code == Code::NotFound)
     env_file.clear();
-  Status status = co_await program_.up(std::move(start), std::move(overlay), std::move(env_file));
+  Status status = co_await program_.up(std::move(start), std::move(*overlay), std::move(env_file));
   if (status || watch_->engine().reachable) co_return status;
   Error error = status.error();  // Compose failed for want of an engine
   error.code = Code::Unavailable;

@@ -4,6 +4,7 @@
 
 #include "compose/compose_program.h"
 #include "compose/engine_watch.h"
+#include "compose/interposer.h"
 #include "compose/trust.h"
 #include "compose/worker.h"
 
@@ -25,6 +26,8 @@ struct LocalOptions {
   std::string program;                            // stacks.compose
   std::string runtime;                            // directory for our files, which exists and is ours alone
   Trust trust;                                    // whose Compose files are run
+  std::string interposer;                         // path of the library for containers
+  Peer daemon{};                                  // the process that we obey
   Duration look_every = std::chrono::minutes(1);  // at the containers of each project, whatever the engine tells
 };
 
@@ -71,6 +74,7 @@ class LocalWorker final : public Worker, public std::enable_shared_from_this<Loc
   boost::asio::awaitable<void> resolve(std::vector<Description>& stacks, std::size_t& next, std::string env_file);
   boost::asio::awaitable<void> resolve_one(Description& stack, std::string env_file);
   boost::asio::awaitable<Status> start_stack(Start start);
+  Result<std::string> overlay_of(const Start& start) const;
   boost::asio::awaitable<Status> pull_images(Start start);
   boost::asio::awaitable<Status> stop_stack(Stop stop);
   boost::asio::awaitable<Status> read_logs(LogQuery query, Chunk chunk, std::shared_ptr<Reading> reading);

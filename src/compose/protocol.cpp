@@ -119,6 +119,8 @@ void read(const json& from, Start& to) {
   to.overlay = from.at("overlay");
   to.timeout = duration_of(from.at("timeout_ms"));
   to.recreate = from.at("recreate");
+  to.credit = from.at("credit");
+  to.interposed = from.at("interposed").get<std::vector<std::string>>();
 }
 
 void read(const json& from, Stop& to) {
@@ -211,7 +213,7 @@ json to_json(const Engine& engine) {
 json to_json(const Start& start) {
   return {{"name", start.name},         {"project", start.project}, {"directory", start.directory},
           {"resolved", start.resolved}, {"overlay", start.overlay}, {"timeout_ms", milliseconds(start.timeout)},
-          {"recreate", start.recreate}};
+          {"recreate", start.recreate}, {"credit", start.credit},   {"interposed", start.interposed}};
 }
 
 json to_json(const Stop& stop) {

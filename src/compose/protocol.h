@@ -3,7 +3,7 @@
 // greeting. A request has a number, and its reply has the same; reports have none. Values; any thread.
 //   request      {"id": 1, "do": "describe", "with": {…}}    do: describe up pull down watch logs stop_logs
 //   reply        {"id": 1, "stacks": […]} or {"id": 1}, or {"id": 1, "error": {"code": …, "detail": …, "hint": …}}
-//   report       {"hello": 1} {"engine": {…}} {"observation": {…}} {"log": 1, "text": "…"}
+//   report       {"hello": 2} {"engine": {…}} {"observation": {…}} {"log": 1, "text": "…"}
 #pragma once
 
 #include "base/error.h"
@@ -19,7 +19,7 @@
 
 namespace sublet::compose {
 
-inline constexpr int protocol_version = 1;
+inline constexpr int protocol_version = 2;
 // A message with all stacks has their whole configurations.
 inline constexpr std::size_t most_message = std::size_t{256} << 20;
 inline constexpr const char* default_socket = "/run/sublet-stacks.sock";

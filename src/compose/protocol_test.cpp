@@ -54,7 +54,9 @@ TEST(Protocol, AllValuesSurviveTheWay) {
                     .resolved = "r",
                     .overlay = "o",
                     .timeout = std::chrono::seconds(90),
-                    .recreate = true});
+                    .recreate = true,
+                    .credit = "/run/sublet/credit",
+                    .interposed = {"web", "api"}});
   expect_same(Stop{.name = "n", .project = "p", .directory = "/d", .resolved = "r", .timeout = std::chrono::hours(1)});
   expect_same(LogQuery{.project = "p", .service = "s", .tail = 5, .follow = true});
   expect_same(Error{.code = Code::Stale, .detail = "d", .hint = "h"});

@@ -194,11 +194,11 @@ TEST_F(RemoteWorkerTest, AWorkerThatSaysNonsenseIsDropped) {
     std::string lines, why;
   };
   int number = 0;
-  for (const Case& one : std::vector<Case>{{"{\"hello\":2}\n", "it uses protocol version 2, not 1"},
+  for (const Case& one : std::vector<Case>{{"{\"hello\":3}\n", "it uses protocol version 3, not 2"},
                                            {"nonsense\n", "its message is invalid"},
-                                           {"{\"hello\":1}\n{\"engine\":{}}\n", "its report is invalid"},
-                                           {"{\"hello\":1}\n{\"observation\":7}\n", "its report is invalid"},
-                                           {"{\"hello\":1}\n{\"log\":1,\"text\":2}\n", "its report is invalid"}}) {
+                                           {"{\"hello\":2}\n{\"engine\":{}}\n", "its report is invalid"},
+                                           {"{\"hello\":2}\n{\"observation\":7}\n", "its report is invalid"},
+                                           {"{\"hello\":2}\n{\"log\":1,\"text\":2}\n", "its report is invalid"}}) {
     const std::string path = dir_.path("s" + std::to_string(++number));
     FalseWorker listener(path, one.lines);
     const auto worker = remote_worker(io_, {.socket = path, .program = {}, .engine = {}, .compose = {}, .runtime = {}});
@@ -217,7 +217,7 @@ TEST_F(RemoteWorkerTest, AListenerOfAnotherUserIsRefused) {
   const std::string path = dir_.path("other");
   proc::Child other([&] {
     if (::setresuid(12345, 12345, 12345) != 0) return 1;
-    FalseWorker listener(path, "{\"hello\":1}\n");
+    FalseWorker listener(path, "{\"hello\":2}\n");
     return proc::sleep_for_ever();
   });
   const auto worker = remote_worker(io_, {.socket = path, .program = {}, .engine = {}, .compose = {}, .runtime = {}});

@@ -178,6 +178,8 @@ void Session::read_logs(std::uint64_t id, const LogQuery& query) {
 
 asio::awaitable<Status> serve(stream_protocol::socket socket, LocalOptions options) {
   auto& io = static_cast<asio::io_context&>(socket.get_executor().context());
+  options.interposer = library_beside();
+  options.daemon = peer_of(socket.native_handle());
   auto worker = LocalWorker::make(io, options);
   if (!worker) co_return worker.error();
   const auto session = std::make_shared<Session>(std::move(socket), std::move(*worker));

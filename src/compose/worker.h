@@ -100,6 +100,8 @@ struct Start {
   std::string overlay;    // a second Compose file: environment, labels, device requests
   Duration timeout{};     // stacks.command_timeout
   bool recreate = false;  // containers that run already are replaced
+  std::string credit{};   // folder of the daemon's socket for questions of the interposer; "": not used
+  std::vector<std::string> interposed{};  // services that get the interposer
 };
 
 struct Stop {
@@ -129,8 +131,8 @@ class Worker {
   virtual void describe(const Sources& sources, Described done) = 0;
   // Runs `up -d` with a text that describe() gave, here or before a restart. An error has the last lines of the
   // program's output. Stale: Compose failed or exceeded `timeout` and was ended, or the text is unknown. Denied: the
-  // overlay sets more than environment, labels and devices of services. Unavailable: worker, engine or program were
-  // away, and the outcome is unknown.
+  // overlay sets more than environment, labels and devices of services, or `credit` is not the daemon's folder.
+  // Unavailable: worker, engine or program were away, and the outcome is unknown.
   virtual void up(const Start& start, Done done) = 0;
   // Runs `pull` with such a text; nothing is started. The overlay is not used. Errors as of up().
   virtual void pull(const Start& start, Done done) = 0;

@@ -59,7 +59,7 @@ Status make_enforcer(const Parts& parts, Made& made) {
 
 Status make_stacks(const Parts& parts, Made& made) {
   made.worker = compose::remote_worker(parts.io, stacks_worker(parts.config, parts.places));
-  return keep(parts, made.stacks, parts.engine, *made.worker, stacks_options(parts.config));
+  return keep(parts, made.stacks, parts.engine, *made.worker, stacks_options(parts.config, parts.places));
 }
 
 Status make_one_slot(const Parts& parts, Made& made) {
@@ -132,7 +132,12 @@ Status make_tenants(const Parts& parts, Made& made) { return keep(parts, made.te
 Status make_limits(const Parts& parts, Made& made) {
   made.credit_socket = parts.places.credit_socket;
   (void)keep(parts, made.shares, parts.engine, parts.config.gpu.interval_idle);
-  return keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config), made.shares.get());
+  (void)keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config), made.shares.get());
+  if (const stacks::Stacks* stacks = made.stacks.get()) {
+    made.limits->set_awaits([stacks](std::int32_t pid) { return stacks->awaits(pid); });
+    made.limits->set_contains([stacks](std::int32_t pid) { return stacks->lease_of_container(pid); });
+  }
+  return {};
 }
 
 bool always(const Config&) { return true; }

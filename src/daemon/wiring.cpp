@@ -118,7 +118,7 @@ follow::Options follow_options(const Config& config, const enforcer::Enforcer* e
   return options;
 }
 
-stacks::Options stacks_options(const Config& config) {
+stacks::Options stacks_options(const Config& config, const Places& places) {
   const char* listed = std::getenv("GPU_SERVICE_CONFIG_YAML");
   return {.sources = {.dir = config.stacks.dir,
                       .config = listed != nullptr ? listed : "",
@@ -128,7 +128,8 @@ stacks::Options stacks_options(const Config& config) {
           .label = {config.stacks.label.text, config.stacks.label_value.text},
           .command_timeout = config.stacks.command_timeout,
           .ready_timeout = config.stacks.ready_timeout,
-          .ttl = config.stacks.ttl};
+          .ttl = config.stacks.ttl,
+          .credit = std::filesystem::path(places.credit_socket).replace_filename("credit")};
 }
 
 Result<stacks::OneSlotOptions> one_slot_options(const Config& config) {

@@ -27,7 +27,7 @@ namespace sublet::daemon {
 enforcer::Options enforcer_options(const Config& config);
 // `enforcer`: null if it is switched off.
 follow::Options follow_options(const Config& config, const enforcer::Enforcer* enforcer);
-stacks::Options stacks_options(const Config& config);
+stacks::Options stacks_options(const Config& config, const Places& places);
 // The user who is charged, and the rest of the compatible service's slot. An error names the key.
 Result<stacks::OneSlotOptions> one_slot_options(const Config& config);
 // An error names the address. Call it only if stacks.http is set.

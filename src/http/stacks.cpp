@@ -62,6 +62,8 @@ void add_plan(json& shown, const Entry& entry, const Stacks& stacks) {
   shown["tier"] = size ? json(core::to_string(size->tier)) : json(nullptr);
   shown["exclusive"] = size ? json(size->exclusive) : json(nullptr);
   shown["pausable"] = size ? json(size->pausable) : json(nullptr);
+  shown["interposer"] = size ? json(size->interposer) : json(nullptr);
+  shown["share"] = size && size->share > 0 ? json(size->share) : json(nullptr);
   shown["size_from"] = size ? json(stacks::to_string(size->source)) : json(nullptr);
 }
 

@@ -118,7 +118,11 @@ void Limits::restore(const StoredCredit& stored) {
 
 void Limits::on_question(Asked asked) {
   const engine::Engine::Transaction transaction(engine_);
-  if (asked.question.kind == SUBLET_CREDIT_BEGIN) return begin(asked);
+  if (asked.question.kind == SUBLET_CREDIT_BEGIN) {
+    if (early_.size() >= most_questions || !is_early(asked.question.sender)) return begin(asked);
+    early_.push_back({std::move(asked), engine_.now() + most_wait});
+    return engine_.call_capabilities();
+  }
   const ProcessRef sender = asked.question.sender.process;
   const auto process = processes_.find(sender);
   if (process == processes_.end()) return answer(asked, SUBLET_CREDIT_UNKNOWN);
@@ -326,7 +330,8 @@ Time Limits::due(Time now) {
   (void)rows_.due(now), (void)context_rows_.due(now);
   for (const ProcessRef process : std::exchange(stale_, {})) rows_.store(process);
   for (auto& [id, limit] : limits_) answer_waiting(limit, now);
-  return refuse_late(now);
+  const Time next = begin_early(now);
+  return std::min(next, refuse_late(now));
 }
 
 }  // namespace sublet::limit

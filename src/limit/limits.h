@@ -57,6 +57,12 @@ class Limits final : public engine::Capability {
   // that an earlier daemon may have told is left out.
   using Told = std::function<void(LeaseId, const credit::Counts& grown)>;
   void set_told(Told told) { told_ = std::move(told); }
+  // `awaits`: whether a process that belongs to no lease yet may belong to one soon. Its first question waits then.
+  using Awaits = std::function<bool(std::int32_t pid)>;
+  void set_awaits(Awaits awaits) { awaits_ = std::move(awaits); }
+  // `contains`: the lease of a process that belongs to its lease whatever its user is; {}: none.
+  using Contains = std::function<LeaseId(std::int32_t pid)>;
+  void set_contains(Contains contains) { contains_ = std::move(contains); }
 
  private:
   // A process of a lease that its limit does not hold, on a device.
@@ -100,6 +106,8 @@ class Limits final : public engine::Capability {
 
   void on_question(Asked asked);
   void begin(Asked& asked);
+  bool is_early(const proc::Peer& sender) const;
+  Time begin_early(Time now);  // -> when it is to be called again
   std::size_t processes_of(const std::string& user) const;
   int share_page(const LeaseLimit& limit) const;
   const core::Lease* lease_for(const proc::Peer& sender) const;
@@ -144,6 +152,9 @@ class Limits final : public engine::Capability {
   std::map<LeaseId, credit::Counts> counts_;  // of living leases, and of the newest that have ended
   std::map<Who, credit::Counts> counts_by_who_;
   Told told_{};
+  Awaits awaits_{};
+  Contains contains_{};
+  std::vector<Waiting> early_;  // first questions of processes that belong to no lease yet
   std::set<ProcessRef> stale_;  // stored, and of no lease any more
 };
 

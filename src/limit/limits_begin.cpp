@@ -12,6 +12,7 @@ namespace {
 
 // Beyond these, a process is not limited. One user cannot take the places of all others.
 constexpr std::size_t most_members = 1024, most_of_user = 2048, most_processes = 8192;
+constexpr Duration look_again = std::chrono::milliseconds(50);  // at processes that may belong to a lease soon
 
 }  // namespace
 
@@ -29,7 +30,9 @@ const core::Lease* Limits::lease_for(const proc::Peer& sender) const {
     const auto now = programs.root().read(sender.pid);
     if (!now || now->ref != sender.process || now->uid != sender.uid) return nullptr;
   }
-  const core::Lease* lease = core::find(state, programs.lease_around(sender.pid, true));
+  LeaseId around = programs.lease_around(sender.pid, true);
+  if (!around && contains_) around = contains_(sender.pid);
+  const core::Lease* lease = core::find(state, around);
   // While it lives, nobody else has its pid.
   return is_limited(lease) && !proc::is_dead(sender.pidfd.get()) ? lease : nullptr;
 }
@@ -69,6 +72,19 @@ std::size_t Limits::processes_of(const std::string& user) const {
   for (const auto& [id, limit] : limits_)
     if (limit.who.second == user) sum += limit.members.size();
   return sum;
+}
+
+// A container runs before the engine tells of it.
+bool Limits::is_early(const proc::Peer& sender) const {
+  return awaits_ && lease_for(sender) == nullptr && !proc::is_dead(sender.pidfd.get()) && awaits_(sender.pid);
+}
+
+Time Limits::begin_early(Time now) {
+  for (Waiting& waiting : std::exchange(early_, {})) {
+    if (now < waiting.until && is_early(waiting.asked.question.sender)) early_.push_back(std::move(waiting));
+    else begin(waiting.asked);
+  }
+  return early_.empty() ? Time::never() : now + look_again;
 }
 
 void Limits::begin(Asked& asked) {

@@ -216,6 +216,49 @@ TEST_F(LimitsTest, AProcessWithoutALeaseGetsNothing) {
   EXPECT_EQ(ask(SUBLET_CREDIT_MORE, MiB).result, SUBLET_CREDIT_UNKNOWN);
 }
 
+TEST_F(LimitsTest, AProcessThatMayBelongToALeaseSoonWaitsForIt) {
+  limits_->set_awaits([](std::int32_t pid) { return pid == ::getpid(); });
+  const Fd early = send(SUBLET_CREDIT_BEGIN), late = send(SUBLET_CREDIT_BEGIN);
+  settle();
+  EXPECT_EQ(receive(early).result, std::nullopt);
+  lease(1 * GiB);
+  EXPECT_EQ(receive(early).result, SUBLET_CREDIT_GRANTED);
+  EXPECT_EQ(receive(late).result, SUBLET_CREDIT_GRANTED);
+}
+
+TEST_F(LimitsTest, AProcessOfAnotherUserInAContainerBelongsToItsLease) {
+  core::Submit submit;
+  submit.lease.uid = ::geteuid() + 1;
+  submit.lease.user = submit.lease.tenant = "ana";
+  submit.lease.consumer = "train";
+  submit.lease.vram = GiB;
+  submit.lease.ttl = 1h;
+  submit.lease.owner.kind = core::OwnerKind::token;
+  const auto id = engine_->decide(submit);
+  ASSERT_TRUE(id) << id.error().detail;
+  settle();
+  advance(1s);
+  EXPECT_EQ(ask(SUBLET_CREDIT_BEGIN).result, SUBLET_CREDIT_UNKNOWN);
+  limits_->set_contains([lease = *id](std::int32_t pid) { return pid == ::getpid() ? lease : LeaseId{}; });
+  EXPECT_EQ(ask(SUBLET_CREDIT_BEGIN).result, SUBLET_CREDIT_GRANTED);
+}
+
+TEST_F(LimitsTest, AProcessThatBelongsToNoLeaseAtLastGetsNothing) {
+  bool awaited = true;
+  limits_->set_awaits([&awaited](std::int32_t) { return awaited; });
+  const Fd first = send(SUBLET_CREDIT_BEGIN);
+  settle();
+  advance(2s);
+  EXPECT_EQ(receive(first).result, std::nullopt);
+  advance(2s);
+  EXPECT_EQ(receive(first).result, SUBLET_CREDIT_UNKNOWN) << "the library waits no longer";
+  const Fd second = send(SUBLET_CREDIT_BEGIN);
+  settle();
+  awaited = false;
+  advance(100ms);
+  EXPECT_EQ(receive(second).result, SUBLET_CREDIT_UNKNOWN);
+}
+
 TEST_F(LimitsTest, AProcessThatLeavesBeforeItGetsItsPagesHasNoLimit) {
   const LeaseId id = lease(1 * GiB);
   send(SUBLET_CREDIT_BEGIN).reset();

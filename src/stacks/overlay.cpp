@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/overlay.h"
 
+#include "compose/interposer.h"
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <set>
 
 namespace sublet::stacks {
@@ -39,6 +42,8 @@ std::string make_overlay(const compose::Description& stack, const Grant& grant) 
   json services = json::object();
   for (const compose::Service& one : stack.services) {
     json& service = services[one.name] = common;
+    if (std::ranges::count(grant.interposed, one.name) > 0)
+      service["environment"]["SUBLET_CREDIT"] = compose::credit_in_container;
     if (one.gpu == compose::GpuRequest::none && !grant.gpu_runtime) continue;
     service["deploy"]["resources"]["reservations"]["devices"] = json::array({device_request(one, grant.devices)});
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/overlay.h"
 
+#include "compose/interposer.h"
+
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +39,16 @@ TEST(Overlay, AnEngineWithGpusGetsADeviceRequest) {
   const json made = overlay(true);
   const json expected = json::parse(R"([{"driver":"nvidia","device_ids":["GPU-1","GPU-2"],"capabilities":["gpu"]}])");
   EXPECT_EQ(made.at("services").at("api").at("deploy").at("resources").at("reservations").at("devices"), expected);
+}
+
+TEST(Overlay, OnlyServicesWithTheInterposerKnowTheSocket) {
+  compose::Description stack;
+  stack.services = {{"api", {}, true, 1, compose::GpuRequest::nvidia}, {"web", {}, false, 1}};
+  const Grant grant{"chat", LeaseId{7}, {"GPU-1"}, {}, true, compose::services_with_gpu(stack.services)};
+  const json made = json::parse(make_overlay(stack, grant)).at("services");
+  EXPECT_EQ(made.at("api").at("environment").value("SUBLET_CREDIT", ""), "/run/sublet/credit/credit.sock");
+  EXPECT_FALSE(made.at("web").at("environment").contains("SUBLET_CREDIT"));
+  EXPECT_FALSE(made.at("api").contains("volumes")) << "the worker makes the mounts";
 }
 
 TEST(Overlay, ARequestOfTheFileIsReplacedInItsOwnWay) {

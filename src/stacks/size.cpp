@@ -55,16 +55,17 @@ Status take(std::string_view name, const std::string& field, const json& value, 
         value.is_string() ? GpuSpec::parse(value.get<std::string>()) : Result<GpuSpec>(bad_request("it is no text"));
     if (!spec) return wrong(name, field, value, "a description of devices such as cc>=8.0; " + spec.error().detail);
     into.gpu_spec = value.get<std::string>();
-  } else if (field == "interposer" || field == "share") {
-    return bad_request(
-        fmt::format("x-sublet of stack {} has {}: containers do not see the library and the daemon's socket, "
-                    "and Sublet mounts nothing into them",
-                    printable(name), field),
-        "leave it out; the ceiling of the lease ends programs that use more");
+  } else if (field == "interposer") {
+    if (!value.is_boolean()) return wrong(name, field, value, "true or false");
+    into.interposer = value.get<bool>();
+  } else if (field == "share") {
+    if (!value.is_number_integer() || value.get<std::int64_t>() < 1 || value.get<std::int64_t>() > 100)
+      return wrong(name, field, value, "a percentage of the computing time, 1 to 100");
+    into.share = value.get<int>();
   } else {
     return bad_request(
         fmt::format("x-sublet of stack {} has the unknown field '{}'", printable(name), printable(field)),
-        "its fields are vram, gpus, gpu_spec, tier, exclusive and pausable");
+        "its fields are vram, gpus, gpu_spec, tier, exclusive, pausable, interposer and share");
   }
   return {};
 }
@@ -88,6 +89,12 @@ Result<Settings> parse_extension(std::string_view name, const std::string& text)
   Settings found;
   for (const auto& [field, value] : read.items())
     if (const Status taken = take(name, field, value, found); !taken) return taken.error();
+  if (found.share && !found.interposer.value_or(false))
+    return bad_request(
+        fmt::format("x-sublet of stack {} has share without interposer: the library in its programs keeps them to the "
+                    "share",
+                    printable(name)),
+        "add interposer: true");
   return found;
 }
 
@@ -109,6 +116,8 @@ Size choose_size(const Settings& set, const Settings& file, Bytes peak, std::vec
   size.pausable = set.pausable ? *set.pausable : file.pausable.value_or(true);
   size.exclusive = set.exclusive ? *set.exclusive : file.exclusive.value_or(false);
   size.gpu_spec = file.gpu_spec.value_or("");
+  size.interposer = file.interposer.value_or(false);
+  size.share = file.share.value_or(0);
   const Bytes all = whole(std::move(capacities), size.devices);
   if (size.exclusive) {
     size.source = Source::exclusive;

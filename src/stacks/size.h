@@ -9,7 +9,8 @@
 namespace sublet::stacks {
 
 // Reads x-sublet of a Compose file, as JSON: {"vram": "16GiB", "gpus": 1, "tier": "batch", "exclusive": true,
-// "pausable": true, "gpu_spec": "cc>=8.0"}. "": it has none. An error names the stack and the field.
+// "pausable": true, "gpu_spec": "cc>=8.0", "interposer": true, "share": 30}. "": it has none. An error names the stack
+// and the field.
 Result<Settings> parse_extension(std::string_view name, const std::string& text);
 
 enum class Source { exclusive, set, file, peak, device };  // where the size comes from
@@ -22,7 +23,9 @@ struct Size {
   bool exclusive = false;
   bool pausable = true;
   Source source = Source::device;
-  std::string gpu_spec{};  // description of its devices; "": any
+  std::string gpu_spec{};   // description of its devices; "": any
+  bool interposer = false;  // its containers with the GPU get the library
+  int share = 0;            // percent of the computing time of each device; 0: no bound
 };
 
 // The lease that a stack needs. Settings of the administrator go before those of the file. Without a size, the peak of

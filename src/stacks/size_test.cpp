@@ -28,14 +28,14 @@ TEST(Size, TheExtensionIsReadStrictly) {
       {R"({"gpu_spec":"cc>=8.0"})", {.gpu_spec = "cc>=8.0"}, ""},
       {R"({"gpu_spec":"fast"})", {}, R"(x-sublet of stack chat has gpu_spec: "fast")"},
       {R"({"gpu_spec":8})", {}, "x-sublet of stack chat has gpu_spec: 8"},
-      {R"({"interposer":true})",
+      {R"({"interposer":true,"share":30})", {.interposer = true, .share = 30}, ""},
+      {R"({"interposer":false})", {.interposer = false}, ""},
+      {R"({"interposer":1})", {}, "x-sublet of stack chat has interposer: 1"},
+      {R"({"interposer":true,"share":0})", {}, "x-sublet of stack chat has share: 0"},
+      {R"({"interposer":true,"share":101})", {}, "x-sublet of stack chat has share: 101"},
+      {R"({"interposer":false,"share":30})",
        {},
-       "x-sublet of stack chat has interposer: containers do not see the library and the "
-       "daemon's socket, and Sublet mounts nothing into them"},
-      {R"({"share":30})",
-       {},
-       "x-sublet of stack chat has share: containers do not see the library and the daemon's "
-       "socket, and Sublet mounts nothing into them"},
+       "x-sublet of stack chat has share without interposer: the library in its programs keeps them to the share"},
       {R"({"vrm":"1GiB"})", {}, "x-sublet of stack chat has the unknown field 'vrm'"},
       {"[]", {}, "x-sublet of stack chat is no mapping"},
       {"16GiB", {}, "x-sublet of stack chat is no mapping"},
@@ -78,6 +78,8 @@ TEST(Size, TheFirstThatIsKnownCounts) {
   EXPECT_EQ(choose_size({.tier = Tier::batch}, {.tier = Tier::spot}, {}, cards).tier, Tier::batch);
   EXPECT_EQ(choose_size({}, {.tier = Tier::spot}, {}, cards).tier, Tier::spot);
   EXPECT_EQ(choose_size({}, {}, {}, cards).tier, Tier::standard);
+  const Size bounded = choose_size({}, {.interposer = true, .share = 30}, {}, cards);
+  EXPECT_EQ(std::pair(bounded.interposer, bounded.share), std::pair(true, 30));
   EXPECT_EQ(choose_size({}, {}, {}, {}).vram, Bytes{}) << "no device was read yet";
 }
 

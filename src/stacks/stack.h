@@ -30,6 +30,8 @@ struct Settings {
   std::optional<bool> exclusive{};        // the lease takes whole devices
   std::optional<bool> pausable{};         // unset: it may be paused for others
   std::optional<std::string> gpu_spec{};  // of the file alone
+  std::optional<bool> interposer{};       // of the file alone: the containers with the GPU get the library
+  std::optional<int> share{};             // of the file alone: percent of the computing time of each device
   bool operator==(const Settings&) const = default;
 };
 

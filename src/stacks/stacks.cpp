@@ -183,6 +183,7 @@ Result<core::Submit> Stacks::request(std::string_view name, const Wish& wish) co
   lease.priority = wish.priority;
   lease.vram = size->vram;
   lease.device_count = size->devices;
+  lease.share = size->share;
   if (!size->gpu_spec.empty()) {
     auto devices = engine::like_devices(engine_, size->gpu_spec, {}, size->devices);
     if (!devices) return devices.error();

@@ -30,6 +30,7 @@ struct Options {
   Duration command_timeout = std::chrono::minutes(10);  // of one call of the Compose program
   Duration ready_timeout = std::chrono::minutes(15);
   Duration ttl = std::chrono::minutes(30);  // of an acquisition that names none
+  std::string credit{};                     // folder of the socket for questions of the interposer
 };
 
 // A caller's wish to acquire a stack.
@@ -134,6 +135,10 @@ class Stacks final : public engine::Capability {
   Status release(std::string_view name, After after, bool revoke = false);
   // Whether the program of its lease is paused, or on its way there or back.
   bool is_away(const Entry& entry) const;
+  // Whether the process is in a container that may be one of a stack with the interposer, and is not booked yet.
+  bool awaits(std::int32_t pid) const;
+  // The lease of a stack with the interposer, for a process of any user in one of its booked containers.
+  LeaseId lease_of_container(std::int32_t pid) const;
   // Whether a released stack would be ready at once for its next user.
   bool is_usable(const Entry& entry) const;
 
@@ -183,6 +188,7 @@ class Stacks final : public engine::Capability {
   bool may_call(Entry& entry, Time now);
   bool others_leave(const Entry& entry) const;
   compose::Start start_of(const Entry& entry) const;
+  static std::vector<std::string> interposed_services(const Entry& entry);
   void up_done(const std::string& name, std::uint64_t call, const Status& done);
   void down_done(const std::string& name, std::uint64_t call, const Status& done);
   void try_again(Entry& entry, std::string why);

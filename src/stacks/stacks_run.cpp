@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "proc/cgroup.h"
+#include "compose/interposer.h"
 #include "stacks/overlay.h"
 #include "stacks/steps.h"
 
@@ -30,22 +30,6 @@ std::string why_ended(const core::Lease& lease, const core::Plan& plan) {
   for (const core::Reason& reason : plan.reasons)
     if (reason.lease == lease.id && core::code(reason) == "ended") why = core::text_of(reason);
   return why;
-}
-
-// The directory of the control group of a container's main process; "" if the process is not the container's.
-std::string group_of(const proc::ProcRoot& root, const compose::Container& container) {
-  const auto groups = proc::cgroups_of(root, static_cast<std::int32_t>(container.pid));
-  const auto hierarchies = proc::find_hierarchies(root);
-  if (!groups || !hierarchies || container.id.empty()) return "";
-  const auto names_it = [&](const std::string& path) { return path.find(container.id) != std::string::npos; };
-  if (const auto* mount = hierarchies->v2(); mount != nullptr && names_it(groups->v2))
-    if (std::string directory = proc::directory_of(*mount, groups->v2); !directory.empty()) return directory;
-  for (const auto& [controller, path] : groups->v1) {
-    const auto* mount = names_it(path) ? hierarchies->v1(controller) : nullptr;
-    if (mount == nullptr) continue;
-    if (std::string directory = proc::directory_of(*mount, path); !directory.empty()) return directory;
-  }
-  return "";
 }
 
 }  // namespace
@@ -231,7 +215,10 @@ Time Stacks::drive(Entry& entry, Time now) {
   if (pass_time(stack, parked.value_or(now))) changed(entry);
   judge(entry, now);
   switch (stack.phase) {
-    case Phase::creating: return create(entry, now);
+    case Phase::creating:
+      // A program asks for its limit while `up` may still wait for another service.
+      if (entry.call != 0 && !interposed_services(entry).empty()) book(entry);
+      return create(entry, now);
     case Phase::stopping: return bring_down(entry, now);
     case Phase::released:
       if (now >= entry.retry_at) make_spot(entry);
@@ -279,18 +266,29 @@ bool Stacks::others_leave(const Entry& entry) const {
 compose::Start Stacks::start_of(const Entry& entry) const {
   const Stack& stack = entry.stack;
   const core::Lease* lease = engine_.find(stack.use.lease);
+  const auto interposed = interposed_services(entry);
   const Grant grant{.stack = stack.name,
                     .lease = stack.use.lease,
                     .devices = lease != nullptr ? lease->devices : entry.devices,
                     .environment = engine_.options().program_env,
-                    .gpu_runtime = container_engine_ && container_engine_->gpu_runtime};
+                    .gpu_runtime = container_engine_ && container_engine_->gpu_runtime,
+                    .interposed = interposed};
   return {.name = stack.name,
           .project = stack.project,
           .directory = stack.directory,
           .resolved = entry.resolved,
           .overlay = make_overlay(*entry.found, grant),
           .timeout = options_.command_timeout,
-          .recreate = stack.recreate};
+          .recreate = stack.recreate,
+          .credit = interposed.empty() ? "" : options_.credit,
+          .interposed = interposed};
+}
+
+// By its Compose file as it is now.
+std::vector<std::string> Stacks::interposed_services(const Entry& entry) {
+  const auto file = parse_extension(entry.stack.name, entry.found ? entry.found->extension : "");
+  if (!file || !file->interposer.value_or(false)) return {};
+  return compose::services_with_gpu(entry.found->services);
 }
 
 Time Stacks::create(Entry& entry, Time now) {
@@ -448,37 +446,6 @@ void Stacks::finish(Entry& entry, Time now) {
     if (other.stack.phase == Phase::creating) rows_.wake(name, now);  // it may wait for the memory of this one
   watch(false);
   engine_.observer().take_snapshot();
-}
-
-// -------------------------------------------------------------------------------- the processes of containers
-
-void Stacks::book(Entry& entry) {
-  if (!entry.seen) return;
-  for (const compose::Container& container : entry.seen->containers) {
-    if (container.pid <= 0 || container.pid > INT32_MAX) continue;
-    const auto known = entry.booked.find(container.id);
-    if (known != entry.booked.end() && known->second == container.pid) continue;
-    if (book(entry, container)) entry.booked[container.id] = container.pid;
-  }
-}
-
-bool Stacks::book(Entry& entry, const compose::Container& container) {
-  const core::Lease* lease = engine_.find(entry.stack.use.lease);
-  if (lease == nullptr || lease->state != LeaseState::active) return false;
-  const std::string directory = group_of(engine_.programs().root(), container);
-  if (directory.empty()) return false;
-  const auto group = engine_.programs().check_cgroup(directory);
-  if (!group) return false;
-  core::Attach attach{.lease = lease->id, .owner = lease->owner, .as_owner = false, .booked = {{}, group->path}};
-  // A container that was started again has the name of its old group: its new process makes the engine look again.
-  if (std::ranges::count(lease->booked, attach.booked) > 0) {
-    const auto process = engine_.programs().identify(static_cast<std::int32_t>(container.pid), std::nullopt);
-    if (!process) return false;
-    attach.booked = {process->process, {}};
-  }
-  const auto done = engine_.decide(attach);
-  if (!done) log::warn({.lease = lease->id, .program = {}}, "a container is not booked: {}", done.error().detail);
-  return done.has_value();
 }
 
 }  // namespace sublet::stacks

@@ -71,7 +71,7 @@ def test_a_service_serves_one_daemon_after_the_other_and_refuses_other_users(ser
         **SOURCES, "dir": str(stack.parent)}}).encode() + b"\n"
     for _ in range(2):
         with connect(service) as connection, connection.makefile() as lines:
-            assert json.loads(lines.readline())["hello"] == 1
+            assert json.loads(lines.readline())["hello"] == 2
             connection.sendall(request)
             reply = next(message for message in map(json.loads, lines) if "id" in message)
             assert [(one["name"], "error" in one) for one in reply["stacks"]] == [("one", False)]

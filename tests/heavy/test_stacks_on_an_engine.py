@@ -37,8 +37,8 @@ def write(place, name, vram, *command, **more):
     """Writes a stack whose container sees the simulated card. The daemon's directory is known only once it runs."""
     volumes = [*SYSTEM, f"{BUILD}:{BUILD}:ro", f"{place.daemon.dir}:{place.daemon.dir}"]
     place.write(name, {"api": {
-        "image": IMAGE, "command": list(map(str, command)), "network_mode": "none", "pid": "host",
-        "stop_signal": "SIGKILL", "labels": {LABEL: "true"}, "volumes": volumes,
+        "image": IMAGE, "command": list(map(str, command)), "network_mode": "none",
+        "pid": "host", "stop_signal": "SIGKILL", "labels": {LABEL: "true"}, "volumes": volumes,
         "healthcheck": {"test": ["CMD", "/bin/busybox", "true"], "interval": "1s"}, **more}}, vram=vram)
 
 
@@ -61,6 +61,37 @@ def test_two_stacks_take_turns_with_their_memory_on_the_card(place):
     place.post("image", "release", {"down": True}, image["token"])
     place.reaches("image", "down")
     assert not place.engine.containers()
+
+
+def test_a_program_in_a_container_is_refused_at_the_size_of_its_lease(place, tmp_path):
+    place.start()
+    out = tmp_path / "out"
+    out.mkdir()
+    for path, mode in ((out, 0o777), (place.daemon.dir, 0o711)):  # another user than that of the lease
+        path.chmod(mode)
+    load = f"{BUILD}/bin/simgpu-load --seconds"
+    script = (f"{load} 0 --alloc 3GiB > /out/beyond 2>&1; echo $? > /out/status;"
+              f"{load} 600 --alloc 512MiB > /out/within 2>&1")
+    volumes = [*SYSTEM, f"{BUILD}:{BUILD}:ro", f"{place.daemon.dir}:{place.daemon.dir}", f"{out}:/out"]
+    place.write("chat", {"api": {
+        "image": IMAGE, "command": ["/usr/bin/busybox", "sh", "-c", script.replace("$", "$$")], "network_mode": "none",
+        "pid": "host", "user": "12345", "stop_signal": "SIGKILL", "labels": {LABEL: "true"}, "volumes": volumes,
+        "healthcheck": {"test": ["CMD", "/usr/bin/busybox", "test", "-s", "/out/status"], "interval": "1s"}}},
+                vram="2GiB", interposer=True, share=30)
+    wait_until(lambda: place.states(), "it is found")
+    chat = place.ready("chat", wait=120)
+
+    def lease():
+        return place.daemon.get(f"/v1/leases/{chat['lease']}")
+
+    beyond = (out / "beyond").read_text()
+    assert (out / "status").read_text() != "0\n" and "memory" in beyond, beyond
+    seen = wait_until(lambda: (now := lease())["used_bytes"] >= 512 * MIB and now, "the second program has its memory")
+    assert seen["share"] == 30 and seen["interposer"]["processes"] == 1 and not seen["interposer"]["uncontrolled"]
+    told = place.daemon.cli("why", chat["lease"], check=0).stdout
+    assert "The interposer refuses allocations beyond it" in told and "30 %" in told
+    place.post("chat", "release", {"down": True}, chat["token"])
+    place.reaches("chat", "down")
 
 
 def test_an_engine_that_is_killed_comes_back(place):

@@ -31,7 +31,7 @@ class StacksWorker:
                                         env=self.environment)
         theirs.close()
         self.socket, self.buffer, self.messages = ours, b"", []
-        assert self.wait(lambda m: "hello" in m)["hello"] == 1
+        assert self.wait(lambda m: "hello" in m)["hello"] == 2
 
     def __enter__(self):
         return self
@@ -86,7 +86,7 @@ class StacksWorker:
     @staticmethod
     def start_of(stack, overlay="", timeout=60):
         return {**{key: stack[key] for key in ("name", "project", "directory", "resolved")}, "overlay": overlay,
-                "timeout_ms": int(timeout * 1000), "recreate": False}
+                "timeout_ms": int(timeout * 1000), "recreate": False, "credit": "", "interposed": []}
 
     def up(self, stack, overlay="", timeout=60):
         return self.ask("up", self.start_of(stack, overlay, timeout))
