@@ -159,8 +159,9 @@ Result<json> Daemon::tenant(const std::string& name) const {
 
 Status Daemon::change_tenant(const std::string& name, const json& fields) const {
   client::Client client = connect();
-  auto reply = ask(client, {"POST", "/v1/tenants/" + client::encode(name), client::to_text(fields),
-                            client::new_idempotency_key(), {}});
+  auto reply =
+      ask(client,
+          {"POST", "/v1/tenants/" + client::encode(name), client::to_text(fields), client::new_idempotency_key(), {}});
   return reply ? Status() : Status(reply.error());
 }
 

@@ -18,8 +18,7 @@ Result<std::vector<PodUnits>> Pods::listed() const {
 }
 
 Result<nlohmann::json> Pods::object_of(const PodName& name) const {
-  return api_.get(
-      fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
+  return api_.get(fmt::format("/api/v1/namespaces/{}/pods/{}", client::encode(name.space), client::encode(name.name)));
 }
 
 Result<PodUnits> Pods::having(const std::vector<std::string>& units) const {
@@ -44,8 +43,7 @@ Result<PodUnits> Pods::with_init_units(std::size_t count, const std::vector<PodU
     const auto asked = pod->init_amounts.find(resource_name(settings_.rules.unit));
     if (asked == pod->init_amounts.end() || std::cmp_less(asked->second, count)) continue;
     const auto is_other = [&](const PodUnits& one) { return one.containers.empty() || one.name != pod->name; };
-    if (std::ranges::all_of(listed, is_other))
-      fitting.push_back({pod->name, {}});
+    if (std::ranges::all_of(listed, is_other)) fitting.push_back({pod->name, {}});
   }
   if (fitting.size() == 1) return std::move(fitting.front());
   return not_found("the kubelet lists no pod with these units yet", "the kubelet asks again");

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// sublet-kube: the agent of a Kubernetes node.
 #include "kube/agent.h"
 
 #include <unistd.h>
@@ -11,7 +12,6 @@ extern "C" __uint32_t arc4random() noexcept {
   if (::getentropy(&number, sizeof number) != 0) std::abort();
   return number;
 }
-
 
 int main(int argc, char** argv) {
   const auto settings = sublet::kube::read_settings(argc, argv);

@@ -123,10 +123,9 @@ void Tenants::warn(const Pod& pod, const Error& problem) const {
   const std::string text = problem.hint.empty() ? problem.detail : fmt::format("{}; {}", problem.detail, problem.hint);
   if (std::exchange(complained_[pod.name.space], text) == text) return;
   log::warn("the labels of namespace {} are not in force: {}", pod.name.space, text);
-  const PodEvent event{pod.name, pod.uid, "TenantNotSet",
-                       fmt::format("the labels of namespace {} are not in force on {}: {}", pod.name.space,
-                                   settings_.node, text),
-                       true};
+  const PodEvent event{
+      pod.name, pod.uid, "TenantNotSet",
+      fmt::format("the labels of namespace {} are not in force on {}: {}", pod.name.space, settings_.node, text), true};
   if (auto told = write_event(api_, settings_.node, event); !told) log::debug("{}", told.error().detail);
 }
 
