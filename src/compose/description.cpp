@@ -135,8 +135,8 @@ Status read_resolved(const std::string& resolved, const std::string& raw, Descri
   into.services.clear();
   bool requests = false;
   for (auto& [name, service] : services->items()) {
-    Service& one = into.services.emplace_back(
-        Service{name, labels_of(service), has_healthcheck(service), replicas_of(service)});
+    Service& one =
+        into.services.emplace_back(Service{name, labels_of(service), has_healthcheck(service), replicas_of(service)});
     take_gpu_request(service, one);
     requests = requests || one.gpu != GpuRequest::none;
   }

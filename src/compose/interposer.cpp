@@ -51,9 +51,9 @@ bool covers(const std::string& target, std::string_view path, bool is_tmpfs) {
 // A colon or a dollar sign means something in a Compose file.
 Status check_path(const std::string& path) {
   if (path.starts_with('/') && path.find_first_of(":$\n") == path.npos) return {};
-  return bad_request(fmt::format("'{}' cannot be mounted: a colon or a dollar sign has a meaning in Compose files",
-                                 printable(path)),
-                     "use a path without them");
+  return bad_request(
+      fmt::format("'{}' cannot be mounted: a colon or a dollar sign has a meaning in Compose files", printable(path)),
+      "use a path without them");
 }
 
 Error no_credit_folder(const std::string& folder, std::string_view why) {
@@ -98,10 +98,9 @@ Status check_places(const std::string& name, const json& service) {
                             (entry.is_object() && entry.contains("type") && scalar_text(entry["type"]) == "tmpfs");
       for (const std::string_view path : {list_in_container, library_in_container, folder_in_container})
         if (covers(target, path, is_tmpfs))
-          return bad_request(
-              fmt::format("service {} mounts {} itself, where the interposer needs {}", printable(name),
-                          printable(target), path),
-              "remove this mount, or leave interposer out of x-sublet");
+          return bad_request(fmt::format("service {} mounts {} itself, where the interposer needs {}", printable(name),
+                                         printable(target), path),
+                             "remove this mount, or leave interposer out of x-sublet");
     }
   }
   return {};

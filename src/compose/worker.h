@@ -44,7 +44,7 @@ struct Service {
   std::map<std::string, std::string> labels;
   bool healthcheck = false;  // one is defined and not disabled, in the file; an image may define one too
   int replicas = 1;
-  GpuRequest gpu = GpuRequest::none;  // of the file; `resolved` has it no more
+  GpuRequest gpu = GpuRequest::none;                 // of the file; `resolved` has it no more
   std::vector<std::string> gpu_capabilities{};       // that it asked for, sorted: "gpu", "video"
   std::map<std::string, std::string> gpu_options{};  // of the driver
 };
@@ -96,11 +96,11 @@ struct Start {
   std::string name;
   std::string project;
   std::string directory;
-  std::string resolved;   // Description::resolved
-  std::string overlay;    // a second Compose file: environment, labels, device requests
-  Duration timeout{};     // stacks.command_timeout
-  bool recreate = false;  // containers that run already are replaced
-  std::string credit{};   // folder of the daemon's socket for questions of the interposer; "": not used
+  std::string resolved;                   // Description::resolved
+  std::string overlay;                    // a second Compose file: environment, labels, device requests
+  Duration timeout{};                     // stacks.command_timeout
+  bool recreate = false;                  // containers that run already are replaced
+  std::string credit{};                   // folder of the daemon's socket for questions of the interposer; "": not used
   std::vector<std::string> interposed{};  // services that get the interposer
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/capabilities.h"
 
-#include "daemon/wiring.h"
 #include "base/log.h"
+#include "daemon/wiring.h"
 #include "http/compatible_service.h"
 #include "maintenance/maintenance.h"
 #include "share/shares.h"
