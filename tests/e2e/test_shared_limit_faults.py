@@ -91,3 +91,19 @@ def test_a_process_that_scribbles_in_its_page_harms_itself_only(start_daemon, fo
     inside.ask("0 kill")
     assert inside.ask("1 take 1000") == [OOM, all_of_it(1)] and daemon.process.poll() is None
     inside.end(), neighbour.end()
+
+
+def test_a_process_of_a_poisoned_lease_gets_no_memory(start_daemon, folder):
+    daemon = start_daemon(CARDS)
+    learn_context(daemon, folder)
+    inside = Inside(daemon, folder).start()
+    id = inside.lease()["id"]
+    assert inside.ask("0 take 10") == [0, 10]
+    daemon.cli("pause", id, check=0)
+    wait_until(lambda: inside.lease()["state"] == "paused", "the lease is paused")
+    daemon.ctl("fault", "restore-fail")
+    daemon.cli("resume", id)
+    wait_until(lambda: inside.lease()["state"] == "poisoned", "its program cannot come back")
+    assert inside.ask("start")[1] == OOM, "it waits for nothing that may come"
+    daemon.cli("stop", id, "--force", check=0)
+    inside.child.kill(), inside.child.wait()
