@@ -20,6 +20,9 @@
 #define TIME_TO_WAIT (5 * SECOND)
 #define PAUSE (SECOND / 20)
 enum { MOST_BEGINNINGS = 64 };
+/* A launch does not wait longer for a connection or an answer, and launches ask that often. */
+#define TIME_OF_LAUNCH (SECOND / 10)
+#define LOOK_AGAIN (10 * SECOND)
 /* The path of the socket; its first byte is 0 until the process has begun with a daemon. */
 static struct sockaddr_un daemon_place;
 
@@ -159,14 +162,14 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
 
 enum { NO_ANSWER = 1000, NO_DAEMON = 1001 };
 
-/* -> the result of the answer, or why there is none. A daemon that takes no connection until then is none. The caller
- * closes the files. */
-static uint32_t ask(const struct sockaddr_un* place, const struct sublet_credit_question* question,
-                    struct files* files, int64_t until) {
+/* -> the result of the answer, or why there is none. A daemon that takes no connection until then is none. Its answer
+ * may take as long as `patience`. The caller closes the files. */
+static uint32_t ask(const struct sublet_credit_question* question, struct files* files, int64_t until,
+                    int64_t patience) {
   struct sublet_credit_answer answer = {0};
-  const int socket = connect_daemon(place, until);
+  const int socket = connect_daemon(&daemon_place, until);
   if (socket < 0) return NO_DAEMON;
-  until = read_clock() + TIME_TO_WAIT;
+  until = read_clock() + patience;
   long size = send_question(socket, question, until);
   if (size == (long)sizeof *question) size = receive(socket, &answer, files, until);
   sublet_kernel(SYS_close, socket, 0, 0, 0, 0, 0);
@@ -187,7 +190,7 @@ static uint32_t ask_patiently(const struct sublet_credit_question* question, str
   const int64_t until = read_clock() + (__atomic_load_n(&is_gone, __ATOMIC_RELAXED) ? 0 : TIME_TO_WAIT);
   uint32_t result;
   for (int unanswered = 0;;) {
-    result = ask(&daemon_place, question, files, until);
+    result = ask(question, files, until, TIME_TO_WAIT);
     const int is_worth_it = result == NO_DAEMON || (result == NO_ANSWER && files->count == 0 && unanswered++ == 0);
     const int64_t next = read_clock() + PAUSE;
     if (!is_worth_it || next >= until) break;
@@ -279,8 +282,8 @@ static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   }
 }
 
-/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. -> 0: there
- * are none */
+/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. -> 0:
+ * there are none */
 static uint32_t times_begun;
 static int begin_again(uint32_t before) {
   static uint32_t is_busy;
@@ -312,4 +315,22 @@ int sublet_ask_for_credit(int account, uint64_t needed) {
   }
   if (result == NO_ANSWER || result == NO_DAEMON) return -1;
   return result == SUBLET_CREDIT_GRANTED;
+}
+
+/* A process that needs no more memory would not notice that the daemon has started again, and its counts and its share
+ * would not be seen any more. So a launch asks for nothing at times. */
+int sublet_look_at_daemon(int account, uint64_t now) {
+  static uint64_t next;
+  uint64_t then = __atomic_load_n(&next, __ATOMIC_RELAXED);
+  if (now < then || account < 0 || daemon_place.sun_path[0] == '\0') return 0;
+  if (!__atomic_compare_exchange_n(&next, &then, now + LOOK_AGAIN, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
+  if (!has_begun_here()) return 0;
+  struct files files = {0, {-1, -1, -1}};
+  const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE,
+                                                  (uint32_t)account, 0};
+  const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
+  const uint32_t result = ask(&question, &files, read_clock() + TIME_OF_LAUNCH, TIME_OF_LAUNCH);
+  close_files(&files);
+  if (result == SUBLET_CREDIT_UNKNOWN) begin_again(before);
+  return 1;
 }

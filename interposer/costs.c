@@ -176,6 +176,7 @@ void sublet_begin_launch(struct sublet_launch* launch, uint64_t key, struct subl
   if (launch->place == NULL) return;
   launch->account = where.account;
   launch->now = sublet_clock();
+  if (sublet_look_at_daemon(launch->account, launch->now)) launch->now = sublet_clock();
   sublet_look_at_samples(launch->context, launch->now, NULL);
   find_cost(launch);
   sublet_pay(launch->account, launch->context, launch->cost, launch->now);

@@ -29,6 +29,12 @@ void sublet_correct(int account, int64_t cost);
 /* Counts time for which a launch has waited. */
 void sublet_note_held(int account, uint64_t nanoseconds);
 
+/* --- channel.c */
+
+/* Before a launch of a lease with a share: asks at times whether the daemon knows the process. A daemon that has
+ * started again gives it new pages. 0: it was not time to ask */
+int sublet_look_at_daemon(int account, uint64_t now);
+
 /* --- samples.c: launches between two events */
 
 struct sublet_stream {

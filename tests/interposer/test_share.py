@@ -12,7 +12,7 @@ from tests.interposer import shared
 from tests.interposer.limited import ABI, MIB
 from tests.interposer.shares import SharePage
 from tests.interposer.test_credit import Place
-from tests.support.credit import page_file
+from tests.support.credit import BEGIN, MORE, page_file
 from tests.support.interposer import LIBRARY, SOURCES, compile_c, environment
 from tests.support.sublet import BUILD, ROOT
 
@@ -114,6 +114,44 @@ def test_a_daemon_that_has_started_again_hands_out_the_same_page(place):
     process.row.share = 50
     launch_until_charged(program, page.device[0])
     del old
+
+
+def test_a_launch_finds_a_daemon_that_has_started_again(place):
+    share_file(place)
+    program, _ = begin(place)
+    old = place.daemon.forget(program.process.pid)
+    assert program.ask("launch 1000") == [0, 0]
+    now = place.daemon.processes[program.process.pid]
+    assert now is not old and now.use.counts()[0] == 1000, "the counts are seen"
+    assert place.daemon.questions.count(BEGIN) == 2
+    assert place.daemon.questions.count(MORE) in (1, 2), "a daemon is asked each 10 s at most"
+
+
+@pytest.mark.parametrize("answer", [lambda *_: None, lambda asking, *_: asking.send(b"x")], ids=["none", "odd"])
+def test_launches_go_on_without_an_answer(place, answer):
+    share_file(place)
+    program, process = begin(place)
+    place.daemon.answer = answer
+    assert program.ask("launch 10") == [0, 0] and process.use.counts()[0] == 10
+
+
+def test_launches_go_on_without_a_daemon(place):
+    share_file(place)
+    program, process = begin(place)
+    place.daemon.stop()
+    assert program.ask("launch 10") == [0, 0] and process.use.counts()[0] == 10
+    place.daemon.listen()
+
+
+def test_launches_do_not_wait_long_for_a_daemon_that_hangs(place):
+    share_file(place)
+    program, process = begin(place)
+    hung, rightly = [], place.daemon.answer
+    place.daemon.answer = lambda asking, *_: hung.append(asking.dup())
+    assert program.ask("launch 10") == [0, 0] and process.use.counts()[0] == 10
+    hung.pop().close()
+    place.daemon.answer = rightly
+    assert program.ask("take 1") == [0, 1]
 
 
 @pytest.mark.parametrize("wrong", [{"size": 64}, {"abi": ABI - 1}, {"devices": 2}], ids=str)
