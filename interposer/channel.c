@@ -212,19 +212,18 @@ static void* map_page(int file, long size, int protection) {
   return mapped < 0 && mapped > -4096 ? NULL : (void*)mapped;
 }
 
-/* The share page is a file of the daemon, which may become smaller. A daemon that has started again has the same file,
- * or another one if that was lost: threads may still look at the earlier page, so that it stays mapped. */
+/* A daemon that has started again hands out another share page, unless it has kept the earlier one. Threads may still
+ * use the earlier page, so that it stays mapped. */
 static void begin_share(int file) {
   static dev_t device;
   static ino_t inode;
   struct stat about;
   if (sublet_kernel(SYS_fstat, file, (long)&about, 0, 0, 0, 0) != 0) return;
-  const long size = sizeof(struct sublet_share_page);
-  if (about.st_size < size || (sublet_has_share() && about.st_dev == device && about.st_ino == inode)) return;
-  const long mapped = sublet_kernel(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (mapped < 0 && mapped > -4096) return;
-  device = about.st_dev, inode = about.st_ino;
-  if (!sublet_adopt_share((struct sublet_share_page*)mapped)) sublet_kernel(SYS_munmap, mapped, size, 0, 0, 0, 0);
+  if (sublet_has_share() && about.st_dev == device && about.st_ino == inode) return;
+  struct sublet_share_page* page = map_page(file, sizeof *page, PROT_READ | PROT_WRITE);
+  if (page == NULL) return;
+  if (sublet_adopt_share(page)) device = about.st_dev, inode = about.st_ino;
+  else sublet_kernel(SYS_munmap, (long)page, sizeof *page, 0, 0, 0, 0);
 }
 
 /* Asks for pages and gives them to `take`. 0: there are none. */

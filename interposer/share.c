@@ -40,11 +40,23 @@ void sublet_sleep(uint64_t nanoseconds) {
   sublet_kernel(SYS_nanosleep, (long)&pause, 0, 0, 0, 0, 0);
 }
 
+/* Launches of the earlier page stay charged. */
+static void bring_payments(const struct sublet_share_page* old, struct sublet_share_page* now) {
+  for (uint32_t i = 0; i < sublet_accounts(); ++i) {
+    const uint64_t paid = __atomic_load_n(&old->device[i].paid_until, __ATOMIC_ACQUIRE);
+    uint64_t there = __atomic_load_n(&now->device[i].paid_until, __ATOMIC_RELAXED);
+    for (int j = 0; j < TRIES && there < paid; ++j)
+      if (__atomic_compare_exchange_n(&now->device[i].paid_until, &there, paid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        break;
+  }
+}
+
 int sublet_adopt_share(struct sublet_share_page* page) {
   const uint32_t devices = __atomic_load_n(&page->devices, __ATOMIC_RELAXED);
   if (page->size != sizeof *page || page->abi != SUBLET_LIMIT_ABI || devices != sublet_accounts()) return 0;
   __atomic_store_n(&kernel_clock, (clock_function)sublet_kernel_clock(), __ATOMIC_RELAXED);
-  __atomic_store_n(&sublet_share, page, __ATOMIC_RELEASE);
+  struct sublet_share_page* old = __atomic_exchange_n(&sublet_share, page, __ATOMIC_ACQ_REL);
+  if (old != NULL && old != page) bring_payments(old, page);
   return 1;
 }
 

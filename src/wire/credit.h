@@ -14,8 +14,8 @@
 enum sublet_credit_kind {
   /* The process begins, or begins again: it has executed another program, or a daemon that has started again does not
    * know its pages. It keeps its credit. The answer has two files: the limit page, which the process cannot write, and
-   * the use page, which it writes (limit.h). Neither can become smaller. A lease with a share under 100 has a third
-   * file, the share page, which all its processes write. */
+   * the use page, which it writes (limit.h). A lease with a share under 100 has a third file, the share page, which all
+   * its processes write. None of the files can become smaller. */
   SUBLET_CREDIT_BEGIN = 1,
   /* The process needs `needed` bytes of credit on the device with the index `device` of its limit page. The answer
    * comes when its page has that credit, or when it cannot have it. */

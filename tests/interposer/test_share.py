@@ -64,15 +64,15 @@ def place(tmp_path):
     made.end()
 
 
-def share_file(place, size=ctypes.sizeof(SharePage), abi=ABI, devices=1):
-    file, memory = page_file(max(size, ctypes.sizeof(SharePage)), seals=0)
-    page = SharePage.from_buffer(memory)
-    page.size, page.abi, page.devices = ctypes.sizeof(SharePage), abi, devices
-    if size < ctypes.sizeof(SharePage):
-        page = None
-        file, memory = page_file(size, seals=0)
+def share_file(place, size=ctypes.sizeof(SharePage), abi=ABI, devices=1, **seals):
+    """A page that processes get from now on; None: it is too small to be one."""
+    file, memory = page_file(size, **seals)
     place.daemon.more_files = [file]
     place.daemon.files.append(file)
+    if size < ctypes.sizeof(SharePage):
+        return None
+    page = SharePage.from_buffer(memory)
+    page.size, page.abi, page.devices = ctypes.sizeof(SharePage), abi, devices
     return page
 
 
@@ -116,6 +116,21 @@ def test_a_daemon_that_has_started_again_hands_out_the_same_page(place):
     del old
 
 
+def test_a_daemon_that_has_started_again_hands_out_another_page(place):
+    old_page = share_file(place)
+    program, process = begin(place)
+    launch_until_charged(program, old_page.device[0])
+    page = share_file(place)
+    old = place.daemon.forget(program.process.pid)
+    assert program.ask("take 1") == [0, 1], "it has begun again"
+    paid = old_page.device[0].paid_until
+    assert page.device[0].paid_until == paid, "what is paid ahead stays paid"
+    place.daemon.processes[program.process.pid].row.share = 50
+    launch_until_charged(program, page.device[0])
+    assert old_page.device[0].paid_until == paid
+    del old
+
+
 def test_a_launch_finds_a_daemon_that_has_started_again(place):
     share_file(place)
     program, _ = begin(place)
@@ -154,7 +169,7 @@ def test_launches_do_not_wait_long_for_a_daemon_that_hangs(place):
     assert program.ask("take 1") == [0, 1]
 
 
-@pytest.mark.parametrize("wrong", [{"size": 64}, {"abi": ABI - 1}, {"devices": 2}], ids=str)
+@pytest.mark.parametrize("wrong", [{"size": 64}, {"abi": ABI - 1}, {"devices": 2}, {"seals": 0}], ids=str)
 def test_a_share_page_that_is_none_is_left_alone(place, wrong):
     page = share_file(place, **wrong)
     program, _ = begin(place)

@@ -16,10 +16,10 @@ from tests.support.sublet import BUILD
 BEGIN, MORE = 1, 2
 GRANTED, REFUSED, UNKNOWN, PAUSED = 0, 1, 2, 3
 QUESTION, ANSWER = struct.Struct("IIIIQ"), struct.Struct("IIII")
-ADD_SEALS, SHRINK, GROW, FUTURE_WRITE = 1033, 2, 4, 16
+ADD_SEALS, SEAL, SHRINK, GROW, FUTURE_WRITE = 1033, 1, 2, 4, 16
 
 
-def page_file(size, seals=SHRINK | GROW):
+def page_file(size, seals=SHRINK | GROW | SEAL):
     file = os.memfd_create("page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(file, size)
     memory = mmap.mmap(file, size)
@@ -31,7 +31,7 @@ class Process:
     """The pages of one process."""
 
     def __init__(self, daemon):
-        self.limit_file, memory = page_file(ctypes.sizeof(LimitPage), SHRINK | GROW | FUTURE_WRITE)
+        self.limit_file, memory = page_file(ctypes.sizeof(LimitPage), SHRINK | GROW | SEAL | FUTURE_WRITE)
         self.use_file, use_memory = page_file(ctypes.sizeof(UsePage))
         daemon.files += [self.limit_file, self.use_file]
         self.limit, self.use = LimitPage.from_buffer(memory), UsePage.from_buffer(use_memory)
