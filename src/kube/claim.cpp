@@ -43,8 +43,12 @@ Status take_parameters(const json& parameters, bool of_class, Claim& claim) {
     if (std::ranges::count(fields, field) == 0)
       return wrong(claim, fmt::format("the parameter '{}' is unknown{}", printable(field), did_you_mean(field, fields)),
                    fmt::format("one of {}", fmt::join(fields, ", ")));
-  if (!member_at(parameters, {"share"}).is_null())
-    return wrong(claim, "this version does not divide computing time", "leave share out");
+  if (const json& share = member_at(parameters, {"share"}); !share.is_null()) {
+    if (!share.is_number_integer() || share < 1 || share > 100)
+      return wrong(claim, fmt::format("share '{}' is no percentage", printable(share.dump())),
+                   "a whole number, 1 to 100: percent of the computing time of each card");
+    claim.share = share.get<int>();
+  }
   if (auto taken = take_word(claim, parameters, "tier", tiers, of_class ? claim.class_tier : claim.tier); !taken)
     return taken;
   return take_word(claim, parameters, "pausable", pausables, claim.pausable);

@@ -73,6 +73,7 @@ json lease_request(const Pod& pod, const Need& need) {
             {"tag", tag_of(pod.name)},
             {"owner", {{"cgroup", need.group}}},
             {"on_behalf", {{"user", 0}, {"tenant", pod.name.space}}}};
+  if (need.share > 0) body.update({{"interposer", true}, {"share", need.share}});
   if (!need.cards.empty()) body["device"] = fmt::format("{}", fmt::join(need.cards, ","));
   return body;
 }

@@ -21,6 +21,7 @@ struct Need {
   std::vector<std::string> cards;  // UUIDs; all of them
   std::string tier = "standard", pausable = "auto";
   std::string group;  // directory of the pod's control group
+  int share = 0;      // percent of the computing time of each of the cards; 0: no bound
 };
 
 // The lease of a pod.

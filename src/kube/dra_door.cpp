@@ -108,7 +108,10 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
 
   Result<Need> need_of(const Claim& claim, const ClaimSize& size, Pod& pod) {
     if (!claim.tier.empty()) pod.tier = claim.tier;
-    Need need{size.vram, size.cards, {}, claim.pausable.empty() ? pod.pausable : claim.pausable, {}};
+    if (claim.share > 0 && settings.interposer.empty())
+      return bad_request("the claim has a share, and the agent gives containers no interposer, which keeps to it",
+                         "start the agent with --interposer, or leave share out");
+    Need need{size.vram, size.cards, {}, claim.pausable.empty() ? pod.pausable : claim.pausable, {}, claim.share};
     if (size.guaranteed) need.pausable = "no";
     if (claim.class_tier.empty()) {
       auto tier = pods.tier(pod);

@@ -119,7 +119,8 @@ def test_parameters_of_claim_and_class(node):
     claim.prepare()
     assert [node.lease(claim.pod)[name] for name in ("tier", "pausable")] == ["batch", "no"]
     for parameters, word in (({"tier": "urgent"}, "tier 'urgent'"), ({"tyer": "batch"}, "did you mean 'tier'"),
-                             ({"pausable": 7}, "pausable '7'"), ({"share": 30}, "computing time"),
+                             ({"pausable": 7}, "pausable '7'"), ({"share": 0}, "share '0' is no percentage"),
+                             ({"share": 30}, "no interposer"),
                              ({"kind": "Other"}, "no Lease"), ({"apiVersion": "v2"}, "no Lease")):
         wrong = claimed(node, "wrong", "1Gi", config=[("FromClaim", parameters)])
         assert word in wrong.refusal(), parameters

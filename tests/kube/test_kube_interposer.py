@@ -40,13 +40,14 @@ def test_a_container_gets_the_library_and_a_way_to_ask_for_its_limit(start_node)
     assert stat.S_ISSOCK(now.st_mode) and now.st_ino == real.st_ino, "that of the daemon which runs"
 
 
-def test_a_claim_gets_the_same(start_node):
+def test_a_claim_gets_the_same_and_a_share(start_node):
     node = start_node("1x4GiB", "--interposer", LIBRARY)
     wait_until(lambda: (node.kubelet.dir / "plugins_registry/vram.sublet.dev-reg.sock").exists(), "the driver is there")
     pod = Pod("train")
-    claim = Claim(node, pod, "1Gi")
+    claim = Claim(node, pod, "1Gi", config=[("FromClaim", {"share": 30})])
     pod.group = node.groups.make(f"kubepods/burstable/pod{pod.uid}")
     claim.prepare()
     edits = json.loads(claim.cdi.read_text())["devices"][0]["containerEdits"]
     assert {"/etc/ld.so.preload", "/run/sublet/credit"} <= {mount["containerPath"] for mount in edits["mounts"]}
     assert "SUBLET_CREDIT=/run/sublet/credit/credit.sock" in edits["env"]
+    assert node.lease(pod)["share"] == 30
