@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each benchmark runs for about a second and prints a table with the ratio to a raw measure. No times are asserted.
-pause_bench takes minutes and is left to `./dev bench`.
+Those that take minutes are left to `./dev bench`.
 """
 import os
 import pathlib
@@ -38,7 +38,7 @@ SHORT = {  # arguments, and the title of the column of ratios; the error of an e
 # These take several seconds each.
 HEAVY = {"events_bench.py", "guard_bench.py", "idle_bench.py", "prediction_bench", "restart_bench.py",
          "sessions_bench.py", "shim_bench.py", "stacks_bench.py", "step_bench", "web_bench.py"}
-LONG = {"pause_bench.py", "placement_bench"}  # the last needs a public trace
+LONG = {"pause_bench.py", "placement_bench", "share_bench.py"}  # the second needs a public trace
 
 
 def test_every_benchmark_is_tried_here():
