@@ -217,8 +217,7 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
 
 }  // namespace
 
-// Synchronous calls have a second form that uses the calling thread's own stream. Asynchronous calls have a second form
-// in which stream 0 means that stream.
+// Synchronous calls have a second form that uses the calling thread's own stream.
 #define SIMGPU_SYNC(name, parameters, call) \
   SIMGPU_API name parameters {              \
     SIMGPU_ENTER(name);                     \
@@ -231,17 +230,6 @@ CUresult fill(const Fill& what, CUstream handle, bool per_thread, bool synchrono
     constexpr bool per_thread = true;       \
     constexpr CUstream stream = nullptr;    \
     return call;                            \
-  }
-#define SIMGPU_ASYNC(name, parameters, call) \
-  SIMGPU_API name parameters {               \
-    SIMGPU_ENTER(name);                      \
-    constexpr bool per_thread = false;       \
-    return call;                             \
-  }                                          \
-  SIMGPU_API name##_ptsz parameters {        \
-    SIMGPU_ENTER(name##_ptsz);               \
-    constexpr bool per_thread = true;        \
-    return call;                             \
   }
 
 SIMGPU_SYNC(cuMemcpy, (CUdeviceptr target, CUdeviceptr source, std::size_t size),
@@ -261,32 +249,31 @@ SIMGPU_SYNC(cuMemcpy2DUnaligned_v2, (const CUDA_MEMCPY2D* what), copy_plane(what
 SIMGPU_SYNC(cuMemcpy3D_v2, (const CUDA_MEMCPY3D* what), copy_box(what, stream, per_thread, true))
 SIMGPU_SYNC(cuMemcpy3DPeer, (const CUDA_MEMCPY3D* what), copy_box(what, stream, per_thread, true))
 
-SIMGPU_ASYNC(cuMemcpyAsync, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
-             copy_any(target, source, size, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyHtoDAsync_v2, (CUdeviceptr target, const void* source, std::size_t size, CUstream stream),
-             copy_in(target, source, size, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyDtoHAsync_v2, (void* target, CUdeviceptr source, std::size_t size, CUstream stream),
-             copy_out(target, source, size, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyDtoDAsync_v2, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
-             copy_within(target, source, size, stream, per_thread))
-SIMGPU_ASYNC(cuMemcpyPeerAsync,
-             (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
-              std::size_t size, CUstream stream),
-             copy_peer(target, target_context, source, source_context, size, stream, per_thread))
-SIMGPU_ASYNC(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* what, CUstream stream),
-             copy_plane(what, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* what, CUstream stream),
-             copy_box(what, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D* what, CUstream stream),
-             copy_box(what, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemcpyBatchAsync,
-             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
-              std::size_t, std::size_t* failed, CUstream stream),
-             copy_batch(targets, sources, sizes, count, failed, stream, per_thread))
-SIMGPU_ASYNC(cuMemcpyBatchAsync_v2,
-             (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
-              std::size_t, CUstream stream),
-             copy_batch(targets, sources, sizes, count, nullptr, stream, per_thread))
+SIMGPU_BOTH(cuMemcpyAsync, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
+            copy_any(target, source, size, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpyHtoDAsync_v2, (CUdeviceptr target, const void* source, std::size_t size, CUstream stream),
+            copy_in(target, source, size, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpyDtoHAsync_v2, (void* target, CUdeviceptr source, std::size_t size, CUstream stream),
+            copy_out(target, source, size, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpyDtoDAsync_v2, (CUdeviceptr target, CUdeviceptr source, std::size_t size, CUstream stream),
+            copy_within(target, source, size, stream, per_thread))
+SIMGPU_BOTH(cuMemcpyPeerAsync,
+            (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+             std::size_t size, CUstream stream),
+            copy_peer(target, target_context, source, source_context, size, stream, per_thread))
+SIMGPU_BOTH(cuMemcpy2DAsync_v2, (const CUDA_MEMCPY2D* what, CUstream stream),
+            copy_plane(what, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* what, CUstream stream), copy_box(what, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpy3DPeerAsync, (const CUDA_MEMCPY3D* what, CUstream stream),
+            copy_box(what, stream, per_thread, false))
+SIMGPU_BOTH(cuMemcpyBatchAsync,
+            (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
+             std::size_t, std::size_t* failed, CUstream stream),
+            copy_batch(targets, sources, sizes, count, failed, stream, per_thread))
+SIMGPU_BOTH(cuMemcpyBatchAsync_v2,
+            (CUdeviceptr * targets, CUdeviceptr* sources, std::size_t* sizes, std::size_t count, void*, std::size_t*,
+             std::size_t, CUstream stream),
+            copy_batch(targets, sources, sizes, count, nullptr, stream, per_thread))
 
 SIMGPU_SYNC(cuMemsetD8_v2, (CUdeviceptr target, unsigned char value, std::size_t count),
             fill({target, 0, value, 1, count}, stream, per_thread, true))
@@ -304,21 +291,21 @@ SIMGPU_SYNC(cuMemsetD2D32_v2,
             (CUdeviceptr target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height),
             fill({target, pitch, value, 4, width, height}, stream, per_thread, true))
 
-SIMGPU_ASYNC(cuMemsetD8Async, (CUdeviceptr target, unsigned char value, std::size_t count, CUstream stream),
-             fill({target, 0, value, 1, count}, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemsetD16Async, (CUdeviceptr target, unsigned short value, std::size_t count, CUstream stream),
-             fill({target, 0, value, 2, count}, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemsetD32Async, (CUdeviceptr target, unsigned value, std::size_t count, CUstream stream),
-             fill({target, 0, value, 4, count}, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemsetD2D8Async,
-             (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height,
-              CUstream stream),
-             fill({target, pitch, value, 1, width, height}, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemsetD2D16Async,
-             (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height,
-              CUstream stream),
-             fill({target, pitch, value, 2, width, height}, stream, per_thread, false))
-SIMGPU_ASYNC(cuMemsetD2D32Async,
-             (CUdeviceptr target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height,
-              CUstream stream),
-             fill({target, pitch, value, 4, width, height}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD8Async, (CUdeviceptr target, unsigned char value, std::size_t count, CUstream stream),
+            fill({target, 0, value, 1, count}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD16Async, (CUdeviceptr target, unsigned short value, std::size_t count, CUstream stream),
+            fill({target, 0, value, 2, count}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD32Async, (CUdeviceptr target, unsigned value, std::size_t count, CUstream stream),
+            fill({target, 0, value, 4, count}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD2D8Async,
+            (CUdeviceptr target, std::size_t pitch, unsigned char value, std::size_t width, std::size_t height,
+             CUstream stream),
+            fill({target, pitch, value, 1, width, height}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD2D16Async,
+            (CUdeviceptr target, std::size_t pitch, unsigned short value, std::size_t width, std::size_t height,
+             CUstream stream),
+            fill({target, pitch, value, 2, width, height}, stream, per_thread, false))
+SIMGPU_BOTH(cuMemsetD2D32Async,
+            (CUdeviceptr target, std::size_t pitch, unsigned value, std::size_t width, std::size_t height,
+             CUstream stream),
+            fill({target, pitch, value, 4, width, height}, stream, per_thread, false))

@@ -175,7 +175,7 @@ struct Work {
   std::uint64_t sequence = 0;
   std::uint64_t submitted = 0;  // CLOCK_MONOTONIC ns
   bool takes_no_time = false;   // a mark in the stream: the card comes to it and goes on
-  bool by_caller = false;  // the calling thread runs it when the work is first in its stream
+  bool by_caller = false;       // the calling thread runs it when the work is first in its stream
 };
 
 struct Capture;
@@ -188,8 +188,8 @@ struct Stream {
   std::uint64_t id = 0;
   std::deque<std::shared_ptr<Work>> queue;  // in order; the first may be running
   std::uint64_t enqueued = 0, completed = 0;
-  bool worker = false;            // a thread serves the queue
-  std::uint64_t card_time = 0;    // when the card was done with the completed work: threads may be late
+  bool worker = false;               // a thread serves the queue
+  std::uint64_t card_time = 0;       // when the card was done with the completed work: threads may be late
   std::shared_ptr<Capture> capture;  // null: it is not being captured
   std::vector<Dependency> waits;     // waits for the next work, set by cuStreamWaitEvent
   std::condition_variable changed;
@@ -322,7 +322,20 @@ extern thread_local bool in_host_function;
   const ::simgpu::Call call_inside(call_site);          \
   if (call_inside.refused() != CUDA_SUCCESS) return call_inside.refused()
 
-// The same for functions that a locked process answers too.
+// Each function about a stream exists twice; the second takes 0 as the calling thread's own stream.
+#define SIMGPU_BOTH(name, parameters, call) \
+  SIMGPU_API name parameters {              \
+    SIMGPU_ENTER(name);                     \
+    constexpr bool per_thread = false;      \
+    return call;                            \
+  }                                         \
+  SIMGPU_API name##_ptsz parameters {       \
+    SIMGPU_ENTER(name##_ptsz);              \
+    constexpr bool per_thread = true;       \
+    return call;                            \
+  }
+
+// SIMGPU_ENTER for functions that a locked process answers too.
 #define SIMGPU_ENTER_OUTSIDE(name)                      \
   static constinit ::simgpu::CallSite call_site{#name}; \
   if (const CUresult refused = call_site.enter(); refused != CUDA_SUCCESS) return refused

@@ -167,18 +167,6 @@ struct InstantiateParameters {
 
 }  // namespace
 
-#define SIMGPU_BOTH(name, parameters, call) \
-  SIMGPU_API name parameters {              \
-    SIMGPU_ENTER(name);                     \
-    constexpr bool per_thread = false;      \
-    return call;                            \
-  }                                         \
-  SIMGPU_API name##_ptsz parameters {       \
-    SIMGPU_ENTER(name##_ptsz);              \
-    constexpr bool per_thread = true;       \
-    return call;                            \
-  }
-
 SIMGPU_BOTH(cuStreamBeginCapture, (CUstream handle), begin_capture(handle, 0, per_thread))
 SIMGPU_BOTH(cuStreamBeginCapture_v2, (CUstream handle, int mode), begin_capture(handle, mode, per_thread))
 SIMGPU_BOTH(cuStreamEndCapture, (CUstream handle, CUgraph* out), end_capture(handle, out, per_thread))

@@ -172,19 +172,6 @@ SIMGPU_API cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return CUDA_SUCCESS;
 }
 
-// Each function about a stream exists twice; the second takes 0 as the calling thread's own stream.
-#define SIMGPU_BOTH(name, parameters, call) \
-  SIMGPU_API name parameters {              \
-    SIMGPU_ENTER(name);                     \
-    constexpr bool per_thread = false;      \
-    return call;                            \
-  }                                         \
-  SIMGPU_API name##_ptsz parameters {       \
-    SIMGPU_ENTER(name##_ptsz);              \
-    constexpr bool per_thread = true;       \
-    return call;                            \
-  }
-
 SIMGPU_BOTH(cuStreamSynchronize, (CUstream handle), synchronize(handle, per_thread))
 SIMGPU_BOTH(cuStreamQuery, (CUstream handle), query(handle, per_thread))
 SIMGPU_BOTH(cuStreamWaitEvent, (CUstream handle, CUevent event, unsigned flags),

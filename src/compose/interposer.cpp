@@ -2,6 +2,7 @@
 #include "compose/interposer.h"
 
 #include "base/fd.h"
+#include "base/in_container.h"
 #include "base/text.h"
 #include "compose/private_file.h"
 #include "compose/yaml.h"
@@ -22,12 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-constexpr std::string_view library_in_container = "/run/sublet/libsublet-cuda.so";
-constexpr std::string_view folder_in_container = "/run/sublet/credit";
-// Not by LD_PRELOAD, which is the image's, and which the loader of another C library reads too.
-constexpr std::string_view list_in_container = "/etc/ld.so.preload";
-constexpr std::string_view socket_name = "credit.sock", fresh_name = "new";
 
 // The path in the container of an entry of `volumes`, `tmpfs`, `configs` or `secrets`; "": it has none.
 std::string target_of(const json& entry) {
@@ -96,7 +91,8 @@ Status check_places(const std::string& name, const json& service) {
       const std::string target = target_of(entry);
       const bool is_tmpfs = kind == std::string_view("tmpfs") ||
                             (entry.is_object() && entry.contains("type") && scalar_text(entry["type"]) == "tmpfs");
-      for (const std::string_view path : {list_in_container, library_in_container, folder_in_container})
+      for (const std::string_view path :
+           {in_container::preload_list, in_container::library, in_container::credit_folder})
         if (covers(target, path, is_tmpfs))
           return bad_request(fmt::format("service {} mounts {} itself, where the interposer needs {}", printable(name),
                                          printable(target), path),
@@ -124,10 +120,12 @@ Result<std::string> check_credit_folder(const std::string& folder, const Peer& d
   if (::lstat(path.c_str(), &entry) != 0) return from_errno("cannot use " + path, errno);
   if (!S_ISDIR(entry.st_mode)) return no_credit_folder(path, "it is no directory");
   for (fs::directory_iterator each(path, failure), end; !failure && each != end; each.increment(failure))
-    if (const std::string name = each->path().filename().string(); name != socket_name && name != fresh_name)
+    if (const std::string name = each->path().filename().string();
+        name != in_container::socket_name && name != in_container::fresh_name)
       return no_credit_folder(path, fmt::format("it has the entry {}", printable(name)));
   if (failure) return from_errno("cannot read " + path, failure.value());
-  if (const Status ours = check_listener(fmt::format("{}/{}", path, socket_name), daemon); !ours) return ours.error();
+  if (const Status ours = check_listener(fmt::format("{}/{}", path, in_container::socket_name), daemon); !ours)
+    return ours.error();
   return path;
 }
 
@@ -141,14 +139,14 @@ Result<Interposed> interpose(const Start& start, const std::string& library, con
                  safe.error().code == Code::NotFound ? "install Sublet again" : safe.error().hint};
   auto folder = check_credit_folder(start.credit, daemon);
   if (!folder) return folder.error();
-  if (const Status wrote = replace_file(list, fmt::format("{}\n", library_in_container), 0644); !wrote)
+  if (const Status wrote = replace_file(list, fmt::format("{}\n", in_container::library), 0644); !wrote)
     return wrote.error();
   // Each user of a container reads it.
   if (::chmod(list.c_str(), 0644) != 0) return from_errno("cannot change " + list, errno);
   return Interposed{.services = start.interposed,
-                    .mounts = {{library, std::string(library_in_container)},
-                               {list, std::string(list_in_container)},
-                               {*folder, std::string(folder_in_container)}}};
+                    .mounts = {{library, in_container::library},
+                               {list, in_container::preload_list},
+                               {*folder, in_container::credit_folder}}};
 }
 
 std::string library_beside() {

@@ -15,9 +15,6 @@
 
 namespace sublet::compose {
 
-// For SUBLET_CREDIT of a container.
-inline constexpr const char* credit_in_container = "/run/sublet/credit/credit.sock";
-
 // Names the services that get the library: those that ask for a GPU, or all if none of them does.
 std::vector<std::string> services_with_gpu(const std::vector<Service>& services);
 

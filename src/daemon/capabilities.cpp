@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/capabilities.h"
 
+#include "base/in_container.h"
 #include "base/log.h"
 #include "daemon/wiring.h"
 #include "http/compatible_service.h"
@@ -195,7 +196,7 @@ namespace {
 // A container may not see the folder of the API's socket. So the socket of credits has a second name in a folder of its
 // own, which an agent mounts. The folder leads to the socket of the next daemon too.
 void name_for_containers(const std::filesystem::path& socket) {
-  const auto folder = socket.parent_path() / "credit", fresh = folder / "new";
+  const auto folder = socket.parent_path() / in_container::folder_name, fresh = folder / in_container::fresh_name;
   std::error_code failure, ignored;
   if (std::filesystem::create_directory(folder, failure))
     std::filesystem::permissions(folder, std::filesystem::perms(0755), failure);

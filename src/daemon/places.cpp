@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/in_container.h"
 #include "client/endpoint.h"
 #include "config/config.h"
 #include "daemon/options.h"
@@ -100,7 +101,7 @@ Places places_of_mode(const Options& options) {
   }
   // Made absolute, because clients may have another working directory.
   if (!options.config.empty()) places.config_file = fs::absolute(options.config).lexically_normal().string();
-  places.credit_socket = fs::path(places.socket).replace_filename("credit.sock");
+  places.credit_socket = fs::path(places.socket).replace_filename(in_container::socket_name);
   places.exit_dir = places.state_dir + "/exits";
   places.log_dir = places.state_dir + "/logs";
   return places;

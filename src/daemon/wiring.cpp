@@ -2,6 +2,7 @@
 #include "daemon/wiring.h"
 
 #include "base/accounts.h"
+#include "base/in_container.h"
 #include "base/number.h"
 #include "compose/protocol.h"
 #include "config/schema.h"
@@ -129,7 +130,7 @@ stacks::Options stacks_options(const Config& config, const Places& places) {
           .command_timeout = config.stacks.command_timeout,
           .ready_timeout = config.stacks.ready_timeout,
           .ttl = config.stacks.ttl,
-          .credit = std::filesystem::path(places.credit_socket).replace_filename("credit")};
+          .credit = std::filesystem::path(places.credit_socket).replace_filename(in_container::folder_name)};
 }
 
 Result<stacks::OneSlotOptions> one_slot_options(const Config& config) {

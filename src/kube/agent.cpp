@@ -2,6 +2,7 @@
 #include "kube/agent.h"
 
 #include "base/clock.h"
+#include "base/in_container.h"
 #include "base/log.h"
 #include "kube/dra_door.h"
 #include "kube/events.h"
@@ -195,7 +196,7 @@ int run(Settings settings) {
     log::error("{}; {}", error.detail, error.hint);
     return 2;
   }
-  settings.credit_dir = endpoint->path.substr(0, endpoint->path.rfind('/') + 1) + "credit";
+  settings.credit_dir = endpoint->path.substr(0, endpoint->path.rfind('/') + 1) + in_container::folder_name;
   const auto lock = lock_node(settings, signals.get());
   if (!lock) return 1;
   if (const Status written = settings.interposer.empty() ? Status() : write_preload_file(settings); !written) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/handout.h"
 
+#include "base/in_container.h"
 #include "kube/state_file.h"
 
 #include <fmt/format.h>
@@ -11,8 +12,6 @@
 namespace sublet::kube {
 namespace {
 
-constexpr const char* library_in_container = "/run/sublet/libsublet-cuda.so";
-constexpr const char* credit_in_container = "/run/sublet/credit";
 constexpr const char* probe_in_container = "/run/sublet/sublet-probe";
 
 bool is_device(const std::string& path) {
@@ -44,7 +43,7 @@ std::string preload_file(const Settings& settings) { return settings.state_dir +
 }  // namespace
 
 Status write_preload_file(const Settings& settings) {
-  return write_file(preload_file(settings), fmt::format("{}\n", library_in_container));
+  return write_file(preload_file(settings), fmt::format("{}\n", in_container::library));
 }
 
 Handout make_handout(const Settings& settings, const std::vector<Card>& cards,
@@ -68,11 +67,10 @@ Handout make_handout(const Settings& settings, const std::vector<Card>& cards,
                          {"SUBLET_STATE", fmt::format("{}/{}", state_directory_in_container, state_file_name)}};
   handout.mounts.push_back({directory, state_directory_in_container, true});
   if (!settings.interposer.empty()) {
-    handout.mounts.push_back({settings.interposer, library_in_container, true});
-    // Not by LD_PRELOAD, which is the image's, and which the loader of another C library reads too.
-    handout.mounts.push_back({preload_file(settings), "/etc/ld.so.preload", true});
-    handout.mounts.push_back({settings.credit_dir, credit_in_container, true});
-    handout.environment["SUBLET_CREDIT"] = fmt::format("{}/credit.sock", credit_in_container);
+    handout.mounts.push_back({settings.interposer, in_container::library, true});
+    handout.mounts.push_back({preload_file(settings), in_container::preload_list, true});
+    handout.mounts.push_back({settings.credit_dir, in_container::credit_folder, true});
+    handout.environment["SUBLET_CREDIT"] = in_container::credit_socket;
   }
   if (!settings.probe.empty()) handout.mounts.push_back({settings.probe, probe_in_container, true});
   add_simulation(program_env, handout);

@@ -17,36 +17,33 @@ TEST(ContextSize, TwoEqualSightsTellIt) {
   EXPECT_EQ(size.bytes(), 300 * MiB);
 }
 
+// Two sights of a process that are alike.
+struct Learning : ContextSize {
+  std::optional<Bytes> twice(Bytes charged, Bytes used, Bytes given) {
+    std::optional<Sight> last;
+    (void)learn(last, {charged, used}, given);
+    return learn(last, {charged, used}, given);
+  }
+};
+
 TEST(ContextSize, TheSmallestSizeCounts) {
-  ContextSize size;
-  std::optional<Sight> last;
-  const auto learn = [&](Bytes charged, Bytes used, Bytes given) {
-    last.reset();
-    (void)size.learn(last, {charged, used}, given);
-    return size.learn(last, {charged, used}, given);
-  };
-  EXPECT_EQ(learn(20 * MiB, 620 * MiB, {}), 600 * MiB) << "two contexts";
-  EXPECT_EQ(learn(600 * MiB, 300 * MiB, 600 * MiB), 300 * MiB) << "it was charged for too much";
-  EXPECT_EQ(learn(300 * MiB, 900 * MiB, 300 * MiB), std::nullopt);
-  EXPECT_EQ(learn(500 * MiB, 100 * MiB, {}), std::nullopt) << "managed memory that is not on the card";
-  EXPECT_EQ(learn(0 * MiB, 100 * GiB, {}), std::nullopt) << "no context is as large";
+  Learning size;
+  EXPECT_EQ(size.twice(20 * MiB, 620 * MiB, {}), 600 * MiB) << "two contexts";
+  EXPECT_EQ(size.twice(600 * MiB, 300 * MiB, 600 * MiB), 300 * MiB) << "it was charged for too much";
+  EXPECT_EQ(size.twice(300 * MiB, 900 * MiB, 300 * MiB), std::nullopt);
+  EXPECT_EQ(size.twice(500 * MiB, 100 * MiB, {}), std::nullopt) << "managed memory that is not on the card";
+  EXPECT_EQ(size.twice(0 * MiB, 100 * GiB, {}), std::nullopt) << "no context is as large";
   EXPECT_EQ(size.bytes(), 300 * MiB);
 }
 
 TEST(ContextSize, AProcessWithMoreThanItsContextMakesNoKnownSizeSmaller) {
-  ContextSize size;
-  std::optional<Sight> last;
-  const auto learn = [&](Bytes charged, Bytes used, Bytes given) {
-    last.reset();
-    (void)size.learn(last, {charged, used}, given);
-    return size.learn(last, {charged, used}, given);
-  };
-  EXPECT_EQ(learn(600 * MiB - Bytes{1}, 600 * MiB, {}), std::nullopt) << "no context is as small";
-  EXPECT_EQ(learn({}, 300 * MiB, {}), 300 * MiB);
-  EXPECT_EQ(learn(500 * MiB, 300 * MiB, 300 * MiB), std::nullopt) << "managed memory that is not on the card";
-  EXPECT_EQ(learn(500 * MiB, 400 * MiB, 300 * MiB), std::nullopt);
-  EXPECT_EQ(learn(300 * MiB, 149 * MiB, 300 * MiB), std::nullopt) << "less than half";
-  EXPECT_EQ(learn(300 * MiB, 280 * MiB, 300 * MiB), 280 * MiB);
+  Learning size;
+  EXPECT_EQ(size.twice(600 * MiB - Bytes{1}, 600 * MiB, {}), std::nullopt) << "no context is as small";
+  EXPECT_EQ(size.twice({}, 300 * MiB, {}), 300 * MiB);
+  EXPECT_EQ(size.twice(500 * MiB, 300 * MiB, 300 * MiB), std::nullopt) << "managed memory that is not on the card";
+  EXPECT_EQ(size.twice(500 * MiB, 400 * MiB, 300 * MiB), std::nullopt);
+  EXPECT_EQ(size.twice(300 * MiB, 149 * MiB, 300 * MiB), std::nullopt) << "less than half";
+  EXPECT_EQ(size.twice(300 * MiB, 280 * MiB, 300 * MiB), 280 * MiB);
 }
 
 TEST(ContextSize, AnotherDriverIsLearnedAnew) {

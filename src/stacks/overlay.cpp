@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stacks/overlay.h"
 
-#include "compose/interposer.h"
+#include "base/in_container.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -43,7 +43,7 @@ std::string make_overlay(const compose::Description& stack, const Grant& grant) 
   for (const compose::Service& one : stack.services) {
     json& service = services[one.name] = common;
     if (std::ranges::count(grant.interposed, one.name) > 0)
-      service["environment"]["SUBLET_CREDIT"] = compose::credit_in_container;
+      service["environment"]["SUBLET_CREDIT"] = in_container::credit_socket;
     if (one.gpu == compose::GpuRequest::none && !grant.gpu_runtime) continue;
     service["deploy"]["resources"]["reservations"]["devices"] = json::array({device_request(one, grant.devices)});
   }

@@ -36,6 +36,18 @@ class Place:
         assert self.begun[0] == 0 and bare.end() == 0
         self.daemon = daemon(folder / "credit", uuid, LIMIT, CONTEXT)
 
+    def answer_first(self, count, result):
+        """Answers so many questions with the result, and the rest rightly. -> the questions until now"""
+        rightly, begun = self.daemon.answer, len(self.daemon.questions)
+
+        def answer(asking, pid, kind, needed):
+            if len(self.daemon.questions) <= begun + count:
+                return self.daemon.say(asking, result)
+            return rightly(asking, pid, kind, needed)
+
+        self.daemon.answer = answer
+        return begun
+
     def card(self):
         said = subprocess.run([CTL, "--dir", self.folder, "show", "--json"], check=True, capture_output=True, text=True)
         return json.loads(said.stdout)
@@ -140,14 +152,7 @@ def test_credit_of_a_killed_process_stays_taken_until_the_daemon_gives_it_back(p
 def test_a_process_asks_again_while_other_threads_use_up_what_it_was_given(place):
     program = place.begin()
     assert program.ask("take 10") == [0, 10]
-    rightly, begun = place.daemon.answer, len(place.daemon.questions)
-
-    def answer(asking, pid, kind, needed):
-        if len(place.daemon.questions) <= begun + 40:
-            return place.daemon.say(asking, GRANTED)
-        return rightly(asking, pid, kind, needed)
-
-    place.daemon.answer = answer
+    begun = place.answer_first(40, GRANTED)
     assert program.ask("take 1") == [0, 11] and len(place.daemon.questions) == begun + 41
 
 
@@ -162,14 +167,7 @@ def test_a_daemon_that_gives_no_answer_is_asked_twice(place):
 def test_a_process_of_a_paused_lease_asks_until_the_lease_goes_on(place):
     program = place.begin()
     assert program.ask("take 10") == [0, 10]
-    rightly, begun = place.daemon.answer, len(place.daemon.questions)
-
-    def answer(asking, pid, kind, needed):
-        if len(place.daemon.questions) <= begun + 3:
-            return place.daemon.say(asking, PAUSED)
-        return rightly(asking, pid, kind, needed)
-
-    place.daemon.answer = answer
+    begun = place.answer_first(3, PAUSED)
     assert program.ask("take 1") == [0, 11] and len(place.daemon.questions) == begun + 4
 
 
