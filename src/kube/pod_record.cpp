@@ -21,7 +21,7 @@ std::string path_of(const std::string& state_dir, const std::string& group_uid) 
   return fmt::format("{}/pods/{}.json", state_dir, group_uid);
 }
 
-std::mutex changing;  // doors write records, and the teller removes them
+std::mutex changing;  // doors write records, and the tellers write states and remove records
 
 Status write_record(const std::string& state_dir, const PodRecord& record) {
   const json content{{"namespace", record.name.space},
@@ -68,6 +68,15 @@ std::vector<PodRecord> all_records(const std::string& state_dir) {
     if (entry.path().extension() == ".json")
       if (auto record = read_record(entry.path())) all.push_back(std::move(*record));
   return all;
+}
+
+Status write_states(const std::string& state_dir, const std::string& group_uid, const Held& lease) {
+  const std::scoped_lock lock(changing);
+  const auto now = read_record(path_of(state_dir, group_uid));
+  Status result;
+  for (const std::string& directory : now ? now->directories : std::vector<std::string>())
+    if (auto written = write_state(directory, lease); !written) result = written;
+  return result;
 }
 
 void drop_record(const std::string& state_dir, const PodRecord& record) {

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
+#include <thread>
 
 namespace sublet::kube {
 namespace {
@@ -43,6 +45,24 @@ TEST_F(PodRecords, GiveADirectoryToTheNextPodWithTheSameUnits) {
   ASSERT_EQ(all_records(dir).size(), 1U);
   drop_record(dir, all_records(dir).front());
   EXPECT_FALSE(fs::exists(units));
+}
+
+TEST_F(PodRecords, LeaveNoDirectoryWhoseStateIsWrittenMeanwhile) {
+  const std::string units = dir + "/units/1";
+  std::atomic<bool> ends = false;
+  std::thread teller([&] {
+    while (!ends) (void)write_states(dir, "first", {});
+  });
+  int left = 0;
+  for (int round = 0; round < 300; ++round) {
+    EXPECT_TRUE(make_directory(units));
+    EXPECT_TRUE(keep_record(dir, pod("first"), units));
+    drop_record(dir, all_records(dir).front());
+    left += fs::exists(units) ? 1 : 0;
+  }
+  ends = true;
+  teller.join();
+  EXPECT_EQ(left, 0);
 }
 
 TEST_F(PodRecords, AreRegularFilesWithAPod) {

@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "kube/pod_record.h"
-#include "kube/state_file.h"
 
 namespace sublet::kube {
 
@@ -15,9 +14,9 @@ void StateTeller::look() const {
   const Held ended{"", "ended", "the lease of the pod has ended", {}, {}, {}, {}};
   for (const PodRecord& record : records) {
     const auto found = leases->find(record.group_uid);
-    for (const std::string& directory : record.directories)
-      if (auto told = write_state(directory, found == leases->end() ? ended : found->second); !told)
-        log::debug("{}", told.error().detail);
+    const Held& state = found == leases->end() ? ended : found->second;
+    if (auto told = write_states(settings_.state_dir, record.group_uid, state); !told)
+      log::debug("{}", told.error().detail);
   }
 }
 
