@@ -150,6 +150,8 @@ std::string share_phrase(const json& lease) {
   }
   if (const json& waited = member(use, "waited_seconds"); waited.is_number())
     out += fmt::format("; its launches have waited {} s", waited.get<double>());
+  if (const auto percent = number_at(use, "processor_percent"))
+    out += fmt::format("; its program gets at most {} % of a processor until it is within its share", *percent);
   return out + ".";
 }
 

@@ -82,7 +82,9 @@ class SomePrograms final : public machine::Programs {
     answers.push_back(std::move(done));
   }
   void all_are_kept() override { named = kept.size(); }
-  void limit_cpu(LeaseId, int, std::function<void(const machine::CpuLimited&)> done) override { done({}); }
+  void limit_cpu(LeaseId, machine::CpuCause, int, std::function<void(const machine::CpuLimited&)> done) override {
+    done({});
+  }
   bool can_signal(LeaseId) const override { return true; }
   std::string why_not_signalled(LeaseId) const override { return {}; }
   Result<Identified> identify(std::int32_t, std::optional<std::uint32_t>, std::int32_t) const override {

@@ -229,20 +229,22 @@ void Ceilings::approach(const Over& over, Watched& watched) {
   }
   if (watched.slowed != Slowed::no) return;
   watched.slowed = Slowed::asked;
-  engine_.machine().programs->limit_cpu(over.lease, soft_cpu_, [this, over](const machine::CpuLimited& done) {
+  const auto limited = [this, over](const machine::CpuLimited& done) {
     const auto found = watched_.find(over.lease);
     if (found == watched_.end() || found->second.slowed != Slowed::asked) return;
     found->second.slowed = done.why_not.empty() ? Slowed::yes : done.passes ? Slowed::no : Slowed::refused;
     if (!std::exchange(found->second.warned, true)) warn(over, done.why_not);
-  });
+  };
+  engine_.machine().programs->limit_cpu(over.lease, machine::CpuCause::memory, soft_cpu_, limited);
 }
 
 void Ceilings::let_run(LeaseId lease, Watched& watched) {
   const Slowed before = std::exchange(watched.slowed, Slowed::no);
   if (before == Slowed::no || before == Slowed::refused) return;
-  engine_.machine().programs->limit_cpu(lease, 0, [lease](const machine::CpuLimited& done) {
+  const auto lifted = [lease](const machine::CpuLimited& done) {
     if (!done.why_not.empty()) log::warn({.lease = lease}, "its processor time is still limited: {}", done.why_not);
-  });
+  };
+  engine_.machine().programs->limit_cpu(lease, machine::CpuCause::memory, 0, lifted);
 }
 
 // `unlimited`: why its processor time is not limited; "": it is limited; unset: nobody tried.

@@ -87,7 +87,8 @@ class KeptPrograms final : public machine::Programs {
   void tell(LeaseId, ProcessRef, int, std::function<void(machine::SignalResult)> done) override { done({}); }
   void keep_from_swap(LeaseId, ProcessRef, bool, std::function<void(std::string)>) override {}
   void all_are_kept() override {}
-  void limit_cpu(LeaseId, int percent, std::function<void(const machine::CpuLimited&)> done) override {
+  void limit_cpu(LeaseId, machine::CpuCause, int percent,
+                 std::function<void(const machine::CpuLimited&)> done) override {
     cpu_limits.push_back(percent);
     done({});
   }

@@ -4,12 +4,23 @@
 
 #include "machine/local_programs.h"
 
+#include <algorithm>
+#include <array>
+
 namespace sublet::machine {
 
 struct LocalPrograms::Program {
   Program(boost::asio::io_context& io, LeaseId id)
       : lease(id), keeper(io), main_watch(io), recheck(io), keeper_check(io) {}
   bool keeper_lives() { return keeper.is_open() && !proc::is_dead(keeper.native_handle()); }
+
+  // The smallest limit of processor time; 0: none.
+  std::uint32_t cpu_percent() const {
+    int least = 0;
+    for (const int percent : cpu_percents)
+      if (percent > 0) least = least > 0 ? std::min(least, percent) : percent;
+    return static_cast<std::uint32_t>(least);
+  }
 
   LeaseId lease;
   std::uint32_t uid = 0;
@@ -43,6 +54,7 @@ struct LocalPrograms::Program {
   int wanted = 0;                              // signal that should be sent; 0: none
   bool wake = false;                           // the keeper should be woken
   std::uint32_t asked_by = actor::the_daemon;  // uid that wants the program to end, or the daemon itself
+  std::array<int, 2> cpu_percents{};           // ordered by cause, of one processor; 0: not limited
   std::optional<proc::LeaseGroup> group;       // the group of this program; all processes in it belong to the program
 };
 

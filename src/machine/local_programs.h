@@ -49,7 +49,7 @@ class LocalPrograms final : public Programs {
   void tell(LeaseId lease, ProcessRef process, int signal, std::function<void(SignalResult)> done) override;
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
-  void limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) override;
+  void limit_cpu(LeaseId lease, CpuCause cause, int percent, std::function<void(const CpuLimited&)> done) override;
   // Has the actor start the helper for a process of a lease (src/pause/local_checkpoint_helper.h). `to_bring_back`: no
   // proof is needed that the process belongs to the lease's program.
   void start_helper(LeaseId lease, ProcessRef process, bool to_bring_back, HelperStarted done);

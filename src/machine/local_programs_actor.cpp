@@ -81,6 +81,10 @@ void LocalPrograms::introduced(const std::shared_ptr<Program>& program, const ac
   } else if (program->introduced) {
     log::debug("{}: its program has no control group of its own: {}", to_string(program->lease), reply.path);
   }
+  // The actor that has come has lifted all limits.
+  if (const std::uint32_t percent = program->cpu_percent(); program->introduced && percent > 0)
+    actor_.order({.verb = actor::Verb::slow, .lease = program->lease.number, .percent = percent}, {},
+                 [](const actor::Reply&) {});
   if (std::exchange(program->wake, false)) wake_keeper(program->lease, program->asked_by);
   if (program->wanted == 0) return;
   if (program->refusal.empty()) return send_wanted(program);
@@ -192,15 +196,20 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
   actor_.order(order, {&descriptor, 1}, answered);
 }
 
-void LocalPrograms::limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) {
+void LocalPrograms::limit_cpu(LeaseId lease, CpuCause cause, int percent, std::function<void(const CpuLimited&)> done) {
   const auto program = find(lease);
   // An actor that knows no program has lifted the limits of the one before.
   const CpuLimited unknown{percent == 0 ? "" : "the actor does not know its program", true};
-  if (!program || !program->introduced)
+  if (!program || !program->introduced) {
+    if (program) program->cpu_percents[static_cast<std::size_t>(cause)] = 0;
     return boost::asio::post(io_, [done = std::move(done), unknown] { done(unknown); });
-  actor_.order({.verb = actor::Verb::slow, .lease = lease.number, .percent = static_cast<std::uint32_t>(percent)}, {},
-               [done = std::move(done), unknown](const actor::Reply& reply) {
+  }
+  program->cpu_percents[static_cast<std::size_t>(cause)] = percent;
+  actor_.order({.verb = actor::Verb::slow, .lease = lease.number, .percent = program->cpu_percent()}, {},
+               [done = std::move(done), unknown, program, cause, percent](const actor::Reply& reply) {
                  if (reply.code == actor::Code::ok) return done({});
+                 int& ordered = program->cpu_percents[static_cast<std::size_t>(cause)];
+                 if (ordered == percent) ordered = 0;  // the caller knows of no limit
                  if (reply.code == actor::Code::lost || reply.code == actor::Code::not_followed) return done(unknown);
                  done({reply.path[0] != '\0' ? std::string(reply.path) : std::string(to_string(reply.code))});
                });

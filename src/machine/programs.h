@@ -30,6 +30,9 @@ struct StoppedProgram {
   bool by_debugger = false;
 };
 
+// The uses for which the processor time of a program is limited. The smallest limit counts.
+enum class CpuCause { memory, share };
+
 // The result of a limit of processor time.
 struct CpuLimited {
   std::string why_not{};  // "": it is done
@@ -102,8 +105,8 @@ class Programs {
   virtual void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) = 0;
   // All parked programs were named by keep_from_swap(): groups that an earlier actor kept for others are released.
   virtual void all_are_kept() = 0;
-  // Limits the processor time of the program to `percent` of one processor; 0 lifts the limit.
-  virtual void limit_cpu(LeaseId lease, int percent, std::function<void(const CpuLimited&)> done) = 0;
+  // Limits the processor time of the program to `percent` of one processor; 0 lifts the limit for this cause.
+  virtual void limit_cpu(LeaseId lease, CpuCause cause, int percent, std::function<void(const CpuLimited&)> done) = 0;
   // Whether a signal would reach the program: its keeper lives, or there is proof of its main process.
   virtual bool can_signal(LeaseId lease) const = 0;
   // Returns "" or why can_signal() is false, if that is known.

@@ -2,6 +2,7 @@
 #include "share/shares.h"
 
 #include "base/json_text.h"
+#include "base/log.h"
 #include "credit/pages.h"
 #include "state/format.h"
 
@@ -79,37 +80,83 @@ void Shares::look_at(const core::Lease& lease, const std::string& device) {
 void Shares::loaded(const store::Loaded&, Time) { forget_ended(); }
 
 void Shares::forget_ended() {
+  std::erase_if(slowed_, [this](const auto& entry) { return core::find(engine_.state(), entry.first) == nullptr; });
   const auto has_ended = [this](const auto& entry) {
     const core::Lease* lease = core::find(engine_.state(), entry.first);
-    return lease == nullptr || lease->ended();
+    return (lease == nullptr || lease->ended()) && !slowed_.contains(entry.first);
   };
   std::erase_if(pages_, has_ended);
   std::erase_if(leases_, has_ended);
 }
 
 // Each use up to the newest reading is taken in by now. A lease whose processes never asked for it is looked at, too.
-Time Shares::due(Time) {
-  forget_ended();
+Time Shares::due(Time now) {
   for (const auto& [id, lease] : engine_.state().leases.by_id)
     if (lease.state == core::LeaseState::active && is_held(lease))
       for (const std::string& device : lease.devices) look_at(lease, device);
+  for (const auto& [id, devices] : leases_)
+    if (const core::Lease* lease = core::find(engine_.state(), id)) slow(*lease, now);
+  forget_ended();
   return Time::never();
 }
 
+// A program that is paused or ended needs its processor time for that.
+void Shares::slow(const core::Lease& lease, Time now) {
+  std::optional<double> used;
+  std::optional<Excess> excess;
+  std::string device;
+  for (const auto& [uuid, on] : leases_.at(lease.id)) {
+    if (lease.state != core::LeaseState::active || on.audit.is_stale(now)) continue;
+    used = std::max(used, on.audit.used());
+    if (on.audit.excess() && (!excess || on.audit.excess()->percent > excess->percent))
+      excess = on.audit.excess(), device = uuid;
+  }
+  auto known = slowed_.find(lease.id);
+  if (known == slowed_.end()) {
+    if (!excess) return;
+    known = slowed_.emplace(lease.id, Slowed{.excess = *excess, .device = device}).first;
+  }
+  Slowed& slowed = known->second;
+  if (slowed.is_asked) return;
+  slowed.throttle.look(now, slowed.why_not.empty() ? used : std::nullopt, excess.has_value(), lease.share);
+  if (slowed.throttle.percent() != slowed.ordered) order(lease.id, slowed);
+  else if (slowed.ordered == 0 && !excess) slowed_.erase(known);
+}
+
+void Shares::order(LeaseId lease, Slowed& slowed) {
+  const int percent = slowed.throttle.percent();
+  slowed.is_asked = true;
+  const auto answered = [this, lease, percent](const machine::CpuLimited& done) {
+    const auto found = slowed_.find(lease);
+    if (found == slowed_.end()) return;
+    Slowed& now = found->second;
+    now.is_asked = false, now.is_answered = true;
+    now.ordered = done.why_not.empty() ? percent : 0;
+    if (!done.why_not.empty()) {
+      now.throttle.reset();
+      if (!done.passes) now.why_not = done.why_not;
+      log::warn({.lease = lease}, "the limit of its processor time is not {}: {}", percent > 0 ? "set" : "lifted",
+                done.why_not);
+    }
+    engine_.call_capabilities();
+  };
+  engine_.machine().programs->limit_cpu(lease, machine::CpuCause::share, percent, answered);
+}
+
 // The text stays the same while the warning lasts: another text would be another event.
-std::vector<engine::Warning> Shares::warnings(Time now) const {
+std::vector<engine::Warning> Shares::warnings(Time) const {
   std::vector<engine::Warning> all;
-  for (const auto& [id, devices] : leases_) {
+  for (const auto& [id, slowed] : slowed_) {
     const core::Lease* lease = core::find(engine_.state(), id);
-    if (lease == nullptr) continue;
-    for (const auto& [uuid, on] : devices)
-      if (const auto& excess = on.audit.excess(); excess && !on.audit.is_stale(now))
-        all.push_back({"share_exceeded",
-                       fmt::format("{} has used {:.0f} % of the computing time of {}, and its share is {} %",
-                                   core::name_of(*lease), excess->percent,
-                                   core::device_names(engine_.state(), {uuid}).front(), lease->share),
-                       fmt::format("sublet why {} names processes that its limit does not hold", to_string(id)),
-                       excess->since});
+    if (lease == nullptr || !slowed.is_answered) continue;
+    std::string text =
+        fmt::format("{} has used {:.0f} % of the computing time of {}, and its share is {} %", core::name_of(*lease),
+                    slowed.excess.percent, core::device_names(engine_.state(), {slowed.device}).front(), lease->share);
+    if (slowed.ordered > 0) text += "; its program gets less processor time until it is within its share";
+    if (!slowed.why_not.empty()) text += fmt::format("; its processor time is not limited: {}", slowed.why_not);
+    all.push_back({"share_exceeded", std::move(text),
+                   fmt::format("sublet why {} names processes that its limit does not hold", to_string(id)),
+                   slowed.excess.since});
   }
   return all;
 }
@@ -131,6 +178,10 @@ std::string Shares::lease_field(std::string_view name, const core::Lease& lease)
     out.field("exceeded", on.audit.excess() && !is_stale).end_object();
   }
   out.end_array().key("busy_seconds").raw(number(busy)).key("waited_seconds").raw(number(waited));
+  out.key("processor_percent");
+  if (const auto slowed = slowed_.find(lease.id); slowed != slowed_.end() && slowed->second.ordered > 0)
+    out.value(slowed->second.ordered);
+  else out.value(nullptr);
   return out.end_object().take();
 }
 

@@ -3,11 +3,14 @@
 tests/support/sharer.py, which speaks with the daemon as the library does.
 """
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.groups import limits_of
 from tests.support.interposer import LIBRARY
 from tests.support.preload import preloaded
 from tests.support.sublet import MIB, ROOT, wait_until
@@ -202,6 +205,46 @@ def test_a_lease_whose_programs_never_asked_is_audited(daemon):
     assert daemon.leases()[0]["share_use"]["devices"][0]["used_percent"] > 40
     child.terminate()
     child.wait(60)
+
+
+UNLIMITED = (["-1"], ["max"], [])
+
+
+def over_its_share(daemon):
+    """A supervised program over its share, in a group of its own: -> pid of the load, pid of the program"""
+    command = "env -u LD_PRELOAD simgpu-load --alloc 128MiB --seconds 600 --busy 100 & wait; exec sleep 600"
+    daemon.cli("run", "--detach", "--tag", "serve", "--vram", "256MiB", "--interposer", "--share", "30", "--", "sh",
+               "-c", command, check=0, ASAN_OPTIONS=OPTIONS)
+    wait_until(lambda: "share_exceeded" in codes(daemon), "the card shows it")
+    [warning] = [one for one in daemon.get("/v1/status")["warnings"] if one["code"] == "share_exceeded"]
+    if "its processor time is not limited: " in warning["text"]:
+        pytest.skip(f"no group can be made here: {warning['text']}")
+    assert "gets less processor time" in warning["text"]
+    [lease] = daemon.leases()
+    load = wait_until(lambda: [one["pid"] for one in daemon.leases()[0]["interposer"]["uncontrolled"]], "it is named")
+    return load[0], lease["owner"]["pid"]
+
+
+def test_a_supervised_program_over_its_share_is_slowed_down_and_let_go(daemon):
+    load, main = over_its_share(daemon)
+    wait_until(lambda: 0 < (daemon.leases()[0]["share_use"]["processor_percent"] or 0) < 50, "its use stays")
+    assert "of a processor until it is within its share" in daemon.cli("why", "serve").stdout
+    assert 0 < int(list(limits_of(main).values())[0]) < 50_000
+    os.kill(load, signal.SIGKILL)
+    wait_until(lambda: list(limits_of(main).values()) in UNLIMITED, "it is let go")
+    wait_until(lambda: "share_exceeded" not in codes(daemon), "it is over")
+    assert daemon.leases()[0]["share_use"]["processor_percent"] is None
+    assert daemon.leases()[0]["state"] == "active", "nothing was ended for it"
+
+
+def test_a_restart_of_the_daemon_leaves_no_program_slowed_down(daemon):
+    load, main = over_its_share(daemon)
+    assert list(limits_of(main).values()) not in UNLIMITED
+    daemon.kill()
+    os.kill(load, signal.SIGKILL)
+    daemon.start()
+    wait_until(lambda: list(limits_of(main).values()) in UNLIMITED, "it is let go")
+    assert daemon.leases()[0]["state"] == "active"
 
 
 # -------------------------------------------------------------------------------- the library

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervised programs: restarts, kept memory, ceilings, and the death of everything around them."""
 import os
-import pathlib
 import signal
 import subprocess
 
 import pytest
 
+from tests.support.groups import limits_of
 from tests.support.keeping import daemon, queued  # noqa: F401 (a fixture)
 from tests.support.sublet import GIB, MIB, ROOT, living, wait_until
 
@@ -190,20 +190,6 @@ def over_soft(daemon, tag):
     lease = program(daemon, tag)["lease"]
     reasons = daemon.get(f"/v1/leases/{lease}/why")["reasons"] if lease else []
     return next((reason for reason in reversed(reasons) if reason["code"] == "over_soft_limit"), None)
-
-
-def limits_of(pid):
-    """Returns the limits of processor time of the control groups of a process, by path."""
-    found = {}
-    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, inside = line.split(":", 2)
-        if "cpu" in controllers.split(",") or not controllers:
-            for mount in ("cpu", "cpu,cpuacct", "unified", ""):
-                for name in ("cpu.cfs_quota_us", "cpu.max"):
-                    file = pathlib.Path(f"/sys/fs/cgroup/{mount}{inside}/{name}")
-                    if "/lease-" in inside and file.exists():
-                        found[str(file)] = file.read_text().split()[0]
-    return found
 
 
 def test_a_program_above_its_soft_limit_is_slowed_down(daemon):

@@ -110,7 +110,7 @@ class SimPrograms final : public machine::Programs {
   }
   void keep_from_swap(LeaseId lease, ProcessRef process, bool keep, std::function<void(std::string)> done) override;
   void all_are_kept() override;
-  void limit_cpu(LeaseId, int, std::function<void(const machine::CpuLimited&)> done) override {
+  void limit_cpu(LeaseId, machine::CpuCause, int, std::function<void(const machine::CpuLimited&)> done) override {
     done({.why_not = "nobody limits it"});
   }
   bool can_signal(LeaseId lease) const override { return followed_.contains(lease); }

@@ -23,6 +23,20 @@ def hierarchies():
     return found
 
 
+def limits_of(pid):
+    """Returns the limits of processor time of the control groups of a process, by path."""
+    found = {}
+    for line in pathlib.Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, inside = line.split(":", 2)
+        if "cpu" in controllers.split(",") or not controllers:
+            for mount in ("cpu", "cpu,cpuacct", "unified", ""):
+                for name in ("cpu.cfs_quota_us", "cpu.max"):
+                    file = pathlib.Path(f"/sys/fs/cgroup/{mount}{inside}/{name}")
+                    if "/lease-" in inside and file.exists():
+                        found[str(file)] = file.read_text().split()[0]
+    return found
+
+
 class Groups:
     """Groups below one directory of a hierarchy; all are removed with their processes."""
 
