@@ -12,12 +12,14 @@
 namespace sublet::limit {
 
 // Why a process is uncontrolled; the text forms are those of the API.
-enum class Escape { never_asked, other_user, mps, uncovered, beyond_credit };
+enum class Escape { never_asked, other_user, mps, debugger, bypassed, uncovered, beyond_credit };
 constexpr std::string_view to_string(Escape why) {
   switch (why) {
     case Escape::never_asked: return "never_asked";
     case Escape::other_user: return "other_user";
     case Escape::mps: return "mps";
+    case Escape::debugger: return "debugger";
+    case Escape::bypassed: return "bypassed";
     case Escape::uncovered: return "uncovered";
     case Escape::beyond_credit: break;
   }
@@ -31,6 +33,8 @@ struct Seen {
   std::optional<Bytes> context{};  // charged for its context; unset: not known
   bool is_uncovered = false;       // the library says that calls may pass its hooks
   bool is_others = false;          // its user is not that of the lease
+  bool is_traced = false;          // a debugger is attached
+  bool is_bypassing = false;       // its libraries show that calls may pass the hooks, or that it never began with them
   std::string name{};              // the kernel's short name of its program; read only where it has no limit
 };
 
@@ -45,11 +49,14 @@ inline std::optional<Escape> judge(const Seen& seen) {
   if (!seen.credit) {
     if (seen.used <= unlimited_slack) return std::nullopt;
     if (seen.name.starts_with("nvidia-cuda-mps")) return Escape::mps;
-    return seen.is_others ? Escape::other_user : Escape::never_asked;
+    if (seen.is_others) return Escape::other_user;
+    if (seen.is_traced) return Escape::debugger;
+    return seen.is_bypassing ? Escape::bypassed : Escape::never_asked;
   }
   if (seen.is_uncovered && seen.used > unlimited_slack) return Escape::uncovered;
   const Bytes slack = driver_slack + (seen.context.value_or(Bytes{}) > Bytes{} ? Bytes{} : context_slack);
-  return seen.used > *seen.credit + slack ? std::optional(Escape::beyond_credit) : std::nullopt;
+  if (seen.used <= *seen.credit + slack) return std::nullopt;
+  return seen.is_bypassing ? Escape::bypassed : Escape::beyond_credit;
 }
 
 }  // namespace sublet::limit

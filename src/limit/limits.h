@@ -131,6 +131,7 @@ class Limits final : public engine::Capability {
   void learn(LeaseLimit& limit);
   void look_for_escapes();
   void look_at(const core::Lease& lease, const core::Device& device, const std::map<Place, Escaped>& before);
+  void look_closer(ProcessRef process, Seen& seen, const Escaped* before) const;
   std::optional<Seen> seen_of(const core::Lease& lease, const std::string& uuid, const core::ProcessUse& use) const;
   bool is_others(const core::Lease& lease, ProcessRef process) const;
   void resize(LeaseLimit& limit, Bytes size);

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/text.h"
+#include "limit/process_look.h"
 #include "state/format.h"
 
 #include <fmt/format.h>
@@ -23,6 +24,8 @@ std::string phrase(Escape why) {
     case Escape::never_asked: return "never asked for its limit";
     case Escape::other_user: return "belongs to another user, and never asked for its limit";
     case Escape::mps: return "is a server of MPS, which allocates for other processes";
+    case Escape::debugger: return "is under a debugger, and never asked for its limit";
+    case Escape::bypassed: return "calls the driver past the interposer";
     case Escape::uncovered: return "calls a driver that the interposer does not know";
     case Escape::beyond_credit: break;
   }
@@ -36,6 +39,10 @@ std::string hint(Escape why, const std::string& lease) {
              "no limit";
     case Escape::other_user: return "start the program as the user of the lease";
     case Escape::mps: return "end the server of MPS";
+    case Escape::debugger: return "start the debugger, too, with sublet run --interposer";
+    case Escape::bypassed:
+      return "the program has the interposer's library: look for dlmopen and RTLD_DEEPBIND in it; if it began while no "
+             "daemon ran, start it again";
     case Escape::uncovered: return "update Sublet, and look for a second copy of libcuda.so.1 in the program";
     case Escape::beyond_credit: break;
   }
@@ -88,15 +95,30 @@ std::optional<Seen> Limits::seen_of(const core::Lease& lease, const std::string&
   return seen;
 }
 
+// The list of a process's mappings is long, and it is read once for a reason that stays.
+void Limits::look_closer(ProcessRef process, Seen& seen, const Escaped* before) const {
+  const auto why = judge(seen);
+  if (why != Escape::never_asked && why != Escape::beyond_credit) return;
+  const proc::ProcRoot& root = engine_.programs().root();
+  seen.is_traced = is_traced(root, process);
+  if (before != nullptr && (before->why == Escape::bypassed || before->why == why)) {
+    seen.is_bypassing = before->why == Escape::bypassed;
+    return;
+  }
+  const Mapped mapped = mapped_by(root, process);
+  seen.is_bypassing = seen.credit ? mapped.drivers > 1 : mapped.has_interposer && mapped.drivers > 0;
+}
+
 void Limits::look_at(const core::Lease& lease, const core::Device& device, const std::map<Place, Escaped>& before) {
   Bytes outside;
   for (const core::ProcessUse& use : device.reading.processes) {
     if (use.lease != lease.id) continue;
-    const auto seen = seen_of(lease, device.reading.uuid, use);
-    const auto why = seen ? judge(*seen) : std::nullopt;
-    if (!why) continue;
+    auto seen = seen_of(lease, device.reading.uuid, use);
     const Place place{lease.id, device.reading.uuid, use.process};
     const auto last = before.find(place);
+    if (seen) look_closer(use.process, *seen, last != before.end() ? &last->second : nullptr);
+    const auto why = seen ? judge(*seen) : std::nullopt;
+    if (!why) continue;
     const bool is_certain = last != before.end() && last->second.why == *why;
     escaped_[place] = {*why, engine_.programs().name(use.process), seen->used, is_certain};
     if (is_certain) outside += std::max(seen->used - seen->credit.value_or(Bytes{}), Bytes{});

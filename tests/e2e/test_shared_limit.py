@@ -356,6 +356,40 @@ def test_a_process_with_a_driver_that_the_library_does_not_know_is_told(card, fo
     inside.end()
 
 
+def test_a_driver_that_is_opened_past_the_library_is_told(card, folder):
+    apart = compile_c(folder / "apart", SOURCES / "apart.c")
+    env = card.env(ASAN_OPTIONS=preloaded(LIBRARY)["ASAN_OPTIONS"])
+    child = card.spawn("sublet", "run", "--vram", "512MiB", "--interposer", "--share", "100", "--", apart,
+                       stdin=subprocess.PIPE, stderr=None, env=env)
+    assert child.stdout.readline() == "0\n"
+    told = wait_until(lambda: [one["code"] for lease in card.leases() if lease["interposer"]
+                               for one in lease["interposer"]["uncontrolled"]], "it is told")
+    assert told == ["bypassed"]
+    child.stdin.close()
+    assert child.wait(60) == 0
+
+
+TRACE = """
+import ctypes, sys
+print(ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), None, None), flush=True)  # PTRACE_SEIZE
+sys.stdin.read()
+"""
+
+
+def test_a_debugger_at_a_process_without_a_limit_is_told(card, folder):
+    inside = Inside(card, folder).start()
+    bare = inside.ask("start LD_PRELOAD")[0]
+    debugger = subprocess.Popen([sys.executable, "-c", TRACE, str(bare)], stdin=subprocess.PIPE, text=True,
+                                stdout=subprocess.PIPE)
+    with debugger:
+        if debugger.stdout.readline() != "0\n":
+            pytest.skip("nothing can be traced here")
+        assert inside.ask("1 take 100") == [0, 100]
+        wait_until(lambda: uncontrolled(inside) == [("debugger", bare)], "it is told")
+    wait_until(lambda: uncontrolled(inside) == [("never_asked", bare)], "the debugger has left")
+    inside.end()
+
+
 def test_required_leases_without_the_interposer_are_told(start_daemon, card, folder):
     strict = start_daemon(CARDS, config='[interposer]\nrequired = true\n[gpu]\ninterval_idle = "1s"\n')
     for daemon, expected in ((strict, 1), (card, 0)):
