@@ -32,6 +32,8 @@ static int32_t begun_pid;
 
 enum { NOT_BEGUN = 0, BEGUN = -1 }; /* else the pid of the process in which a thread begins */
 static int32_t beginning;
+/* 1: the process had no free descriptor when it began, and begins again soon. */
+static uint32_t is_put_off;
 
 /* --- the environment, as the program was started with it */
 
@@ -93,6 +95,7 @@ enum { MOST_FILES = 3 };
 struct files {
   int count;
   int file[MOST_FILES];
+  int is_cut; /* the process had no free descriptor for more */
 };
 
 static void close_files(const struct files* files) {
@@ -115,17 +118,20 @@ static void set_time_left(int socket, int option, int64_t until) {
 
 static int is_interrupted(long result, int64_t until) { return result == -EINTR && read_clock() < until; }
 
-static int connect_daemon(const struct sockaddr_un* place, int64_t until) {
+enum { NO_ANSWER = 1000, NO_DAEMON = 1001, NO_DESCRIPTOR = 1002 };
+
+/* -> a socket, or a negative error */
+static long connect_daemon(const struct sockaddr_un* place, int64_t until) {
   const long made = sublet_kernel(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, 0, 0, 0);
-  if (made < 0) return -1;
+  if (made < 0) return made;
   long result;
   do {
     set_time_left((int)made, SO_SNDTIMEO, until);
     result = sublet_kernel(SYS_connect, made, (long)place, sizeof *place, 0, 0, 0);
   } while (is_interrupted(result, until));
-  if (result == 0) return (int)made;
+  if (result == 0) return made;
   sublet_kernel(SYS_close, made, 0, 0, 0, 0, 0);
-  return -1;
+  return result;
 }
 
 static long send_question(int socket, const struct sublet_credit_question* question, int64_t until) {
@@ -151,6 +157,7 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
     set_time_left(socket, SO_RCVTIMEO, until);
     size = sublet_kernel(SYS_recvmsg, socket, (long)&message, MSG_CMSG_CLOEXEC, 0, 0, 0);
   } while (is_interrupted(size, until));
+  files->is_cut = size >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
   if (size < 0 || message.msg_controllen < sizeof(struct cmsghdr)) return size;
   if (control.align.cmsg_level != SOL_SOCKET || control.align.cmsg_type != SCM_RIGHTS) return size;
   const int* sent = (const int*)CMSG_DATA(&control.align);
@@ -160,15 +167,14 @@ static long receive(int socket, struct sublet_credit_answer* answer, struct file
   return size;
 }
 
-enum { NO_ANSWER = 1000, NO_DAEMON = 1001 };
-
 /* -> the result of the answer, or why there is none. A daemon that takes no connection until then is none. Its answer
  * may take as long as `patience`. The caller closes the files. */
 static uint32_t ask(const struct sublet_credit_question* question, struct files* files, int64_t until,
                     int64_t patience) {
   struct sublet_credit_answer answer = {0};
-  const int socket = connect_daemon(&daemon_place, until);
-  if (socket < 0) return NO_DAEMON;
+  const long connected = connect_daemon(&daemon_place, until);
+  if (connected < 0) return connected == -EMFILE || connected == -ENFILE ? NO_DESCRIPTOR : NO_DAEMON;
+  const int socket = (int)connected;
   until = read_clock() + patience;
   long size = send_question(socket, question, until);
   if (size == (long)sizeof *question) size = receive(socket, &answer, files, until);
@@ -191,7 +197,8 @@ static uint32_t ask_patiently(const struct sublet_credit_question* question, str
   uint32_t result;
   for (int unanswered = 0;;) {
     result = ask(question, files, until, TIME_TO_WAIT);
-    const int is_worth_it = result == NO_DAEMON || (result == NO_ANSWER && files->count == 0 && unanswered++ == 0);
+    const int is_worth_it = result == NO_DAEMON || (result == NO_ANSWER && files->count == 0 && unanswered++ == 0) ||
+                            (result == NO_DESCRIPTOR && question->kind == SUBLET_CREDIT_MORE);
     const int64_t next = read_clock() + PAUSE;
     if (!is_worth_it || next >= until) break;
     pause_until(next);
@@ -226,12 +233,13 @@ static void begin_share(int file) {
   else sublet_kernel(SYS_munmap, (long)page, sizeof *page, 0, 0, 0, 0);
 }
 
-/* Asks for pages and gives them to `take`. 0: there are none. */
+/* Asks for pages and gives them to `take`. 0: there are none. -1: there was no free descriptor for them. */
 static int ask_for_pages(int (*take)(const struct sublet_limit_page*, struct sublet_use_page*)) {
-  struct files files = {0, {-1, -1, -1}};
+  struct files files = {0, {-1, -1, -1}, 0};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_BEGIN, 0, 0};
-  int taken = 0;
-  if (ask_patiently(&question, &files) == SUBLET_CREDIT_GRANTED && files.count >= 2) {
+  const uint32_t result = ask_patiently(&question, &files);
+  int taken = result == NO_DESCRIPTOR || files.is_cut ? -1 : 0;
+  if (taken == 0 && result == SUBLET_CREDIT_GRANTED && files.count >= 2) {
     struct sublet_limit_page* limit = map_page(files.file[0], sizeof *limit, PROT_READ);
     struct sublet_use_page* use = map_page(files.file[1], sizeof *use, PROT_READ | PROT_WRITE);
     taken = limit != NULL && use != NULL && take(limit, use);
@@ -245,7 +253,25 @@ static int ask_for_pages(int (*take)(const struct sublet_limit_page*, struct sub
 
 static void begin(void) {
   if (!find_daemon(&daemon_place)) return;
-  if (!ask_for_pages(sublet_adopt)) daemon_place.sun_path[0] = '\0';
+  const int is_begun = ask_for_pages(sublet_adopt);
+  if (is_begun <= 0) daemon_place.sun_path[0] = '\0';
+  __atomic_store_n(&is_put_off, is_begun < 0, __ATOMIC_RELEASE);
+}
+
+/* A process that had no free descriptor asks again in its later calls, once in a second. -> whether it has its limits
+ * now. Memory that it took before is not charged. */
+int sublet_begin_late(void) {
+  static uint64_t next;
+  if (!__atomic_load_n(&is_put_off, __ATOMIC_ACQUIRE)) return 0;
+  const uint64_t now = (uint64_t)read_clock();
+  uint64_t then = __atomic_load_n(&next, __ATOMIC_RELAXED);
+  if (now < then || begun_pid != (int32_t)sublet_kernel(SYS_getpid, 0, 0, 0, 0, 0, 0)) return 0;
+  if (!__atomic_compare_exchange_n(&next, &then, now + SECOND, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
+  int32_t begun = BEGUN;
+  if (!__atomic_compare_exchange_n(&beginning, &begun, begun_pid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
+  if (!sublet_is_limited()) begin();
+  __atomic_store_n(&beginning, BEGUN, __ATOMIC_RELEASE);
+  return sublet_is_limited();
 }
 
 /* No thread goes on before the process has its limits. A child that was forked meanwhile begins for itself. */
@@ -261,7 +287,10 @@ void sublet_begin_limit(void) {
     }
     if (__atomic_compare_exchange_n(&beginning, &now, self, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) break;
   }
-  if (begun_pid != 0 && begun_pid != self) sublet_drop();
+  if (begun_pid != 0 && begun_pid != self) {
+    sublet_drop();
+    __atomic_store_n(&is_put_off, 0, __ATOMIC_RELEASE);
+  }
   if (!sublet_is_limited() && begun_pid != self) {
     begin();
     __atomic_store_n(&begun_pid, self, __ATOMIC_RELEASE);
@@ -273,7 +302,7 @@ static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE, account,
                                                   needed};
   for (;;) {
-    struct files files = {0, {-1, -1, -1}};
+    struct files files = {0, {-1, -1, -1}, 0};
     const uint32_t result = ask_patiently(&question, &files);
     close_files(&files);
     if (result != SUBLET_CREDIT_PAUSED) return result;
@@ -293,7 +322,7 @@ static int begin_again(uint32_t before) {
   }
   int is_begun = 1;
   if (__atomic_load_n(&times_begun, __ATOMIC_ACQUIRE) == before) {
-    is_begun = ask_for_pages(sublet_move);
+    is_begun = ask_for_pages(sublet_move) > 0;
     __atomic_fetch_add(&times_begun, 1, __ATOMIC_RELEASE);
   }
   __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE);
@@ -312,7 +341,7 @@ int sublet_ask_for_credit(int account, uint64_t needed) {
     result = ask_for_more((uint32_t)account, needed);
     if (result != SUBLET_CREDIT_UNKNOWN || !has_begun_here() || !begin_again(before)) break;
   }
-  if (result == NO_ANSWER || result == NO_DAEMON) return -1;
+  if (result >= NO_ANSWER) return -1;
   return result == SUBLET_CREDIT_GRANTED;
 }
 
@@ -324,7 +353,7 @@ int sublet_look_at_daemon(int account, uint64_t now) {
   if (now < then || account < 0 || daemon_place.sun_path[0] == '\0') return 0;
   if (!__atomic_compare_exchange_n(&next, &then, now + LOOK_AGAIN, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
   if (!has_begun_here()) return 0;
-  struct files files = {0, {-1, -1, -1}};
+  struct files files = {0, {-1, -1, -1}, 0};
   const struct sublet_credit_question question = {sizeof question, SUBLET_CREDIT_ABI, SUBLET_CREDIT_MORE,
                                                   (uint32_t)account, 0};
   const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);

@@ -99,7 +99,7 @@ int sublet_enter(int hook, const void* caller, void** next) {
   int is_real = 0;
   *next = go_on(hook, caller, &is_real);
   sublet_count(hook);
-  return is_real && sublet_is_limited();
+  return is_real && (sublet_is_limited() || sublet_begin_late());
 }
 
 int cuInit(unsigned flags) {

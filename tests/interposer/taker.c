@@ -6,7 +6,8 @@
  * `second` looks up a function of the driver that SECOND_DRIVER names. `again` executes the program
  * again with the library. `closefrom` closes all descriptors but those of the streams. `scribble N` writes N
  * random words to the page that the daemon reads, and `die CALL` ends the process at that system call, as does
- * TAKER_DIES_AT at the beginning. `taker ticking` gets a signal each millisecond. */
+ * TAKER_DIES_AT at the beginning. `taker ticking` gets a signal each millisecond. `taker full N` begins with
+ * N free descriptors, and `room` ends that. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -178,6 +180,16 @@ static void tick(void) {
   setitimer(ITIMER_REAL, &each, NULL);
 }
 
+/* Leaves so many descriptors free; less than 0: all of them. */
+static int set_room(int free_files) {
+  struct rlimit limit;
+  const int next = dup(0);
+  if (next < 0 ? free_files >= 0 : close(next) != 0) return 1;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = free_files < 0 ? limit.rlim_max : (rlim_t)(next + free_files);
+  return setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int main(int words_count, char** words) {
   /* A program may fork before it begins. */
   if (words_count > 1 && strcmp(words[1], "forked") == 0) {
@@ -187,13 +199,15 @@ int main(int words_count, char** words) {
   }
   if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
   if (words_count > 1 && strcmp(words[1], "ticking") == 0) tick();
+  if (words_count > 2 && strcmp(words[1], "full") == 0 && set_room(atoi(words[2])) != 0) return 1;
   if (getenv("TAKER_DIES_AT") != NULL && die_at(getenv("TAKER_DIES_AT")) != 0) return 1;
   void* context = NULL;
-  const int before = files();
+  const int is_full = words_count > 1 && strcmp(words[1], "full") == 0; /* then no folder can be opened */
+  const int before = is_full ? 0 : files();
   int result = cuInit(0);
   if (result == 0) result = cuDevicePrimaryCtxRetain(&context, 0);
   if (result == 0) result = cuCtxSetCurrent(context);
-  printf("%d %d\n", result, files() - before);
+  printf("%d %d\n", result, is_full ? 0 : files() - before);
   fflush(stdout);
   char line[64], word[16], name[16];
   while (fgets(line, sizeof line, stdin) != NULL) {
@@ -209,6 +223,7 @@ int main(int words_count, char** words) {
     if (strcmp(word, "fail") == 0)
       for (result = 0; number > 0; --number) result = launch(NULL, 1);
     if (strcmp(word, "second") == 0) result = second();
+    if (strcmp(word, "room") == 0) result = set_room(-1);
     if (strcmp(word, "scribble") == 0) result = scribble(number);
     if (strcmp(word, "die") == 0) result = sscanf(line, "%*s %15s", name) < 1 || die_at(name) != 0;
     if (strcmp(word, "closefrom") == 0) result = (int)syscall(SYS_close_range, 3, ~0u, 0);
