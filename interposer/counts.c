@@ -4,9 +4,10 @@
  * The process may get another page (sublet_move). A thread that has counted in a page that the process has left takes
  * what is in the word, and counts it again in the new page. The mover takes each word after all threads could see the
  * new page, so that one of the two takes it, and no count is lost. */
-#include "limit.h"
+#include "share.h"
 
 enum { CUDA_ERROR_NOT_READY = 600 }; /* an answer to a question, no error */
+enum { LAUNCHES_TO_LOOK = 1024 };
 
 static uint64_t take(uint64_t* word) { return __atomic_exchange_n(word, 0, __ATOMIC_SEQ_CST); }
 
@@ -26,14 +27,19 @@ static uint64_t* error_word(struct sublet_use_page* page, uint32_t code) {
   return &page->other_errors;
 }
 
+/* A daemon that has started again does not know the page. A process that needs no more memory learns that by its
+ * launches. */
 static void add(enum sublet_count what, uint64_t amount) {
   const int shard = sublet_shard_number();
+  uint64_t before = 0, added = amount;
   while (shard >= 0 && amount != 0) {
     struct sublet_use_page* page = sublet_use_now();
     uint64_t* word = word_of(page, (uint32_t)shard, what);
-    __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
+    before = __atomic_fetch_add(word, amount, __ATOMIC_SEQ_CST);
     amount = page == sublet_use_now() ? 0 : take(word);
   }
+  if (what == COUNT_LAUNCHES && before % LAUNCHES_TO_LOOK + added >= LAUNCHES_TO_LOOK && sublet_accounts() > 0)
+    sublet_look_at_daemon(0, sublet_clock());
 }
 
 static void add_error(uint32_t code) {

@@ -31,8 +31,8 @@ void sublet_note_held(int account, uint64_t nanoseconds);
 
 /* --- channel.c */
 
-/* Before a launch of a lease with a share: asks at times whether the daemon knows the process. A daemon that has
- * started again gives it new pages. 0: it was not time to ask */
+/* At launches: asks at times whether the daemon knows the process. A daemon that has started again gives it new pages.
+ * 0: it was not time to ask */
 int sublet_look_at_daemon(int account, uint64_t now);
 
 /* --- samples.c: launches between two events */

@@ -411,6 +411,15 @@ def test_a_process_counts_what_it_does(place):
     assert program.ask("launch 1") == [0, blocks] and process.use.counts()[0] == 8
 
 
+def test_launches_find_a_daemon_that_forgot_the_pages(place):
+    program = place.begin()
+    pid, asked = program.process.pid, len(place.daemon.questions)
+    place.daemon.forget(pid)
+    assert program.ask("launch 1000") == [0, 0] and place.daemon.questions[asked:] == []
+    assert program.ask("launch 1000") == [0, 0] and place.daemon.questions[asked:] == [MORE, BEGIN]
+    assert sum(shard.launches for shard in place.daemon.processes[pid].use.shard) == 2000
+
+
 def test_forks_before_and_after_the_beginning(place):
     program = place.begin("forked")
     assert len(place.daemon.processes) == 1 and program.process.pid not in place.daemon.processes
