@@ -134,10 +134,8 @@ Status make_limits(const Parts& parts, Made& made) {
   made.credit_socket = parts.places.credit_socket;
   (void)keep(parts, made.shares, parts.engine, parts.config.gpu.interval_idle);
   (void)keep(parts, made.limits, parts.io, parts.engine, limit_options(parts.config), made.shares.get());
-  if (const stacks::Stacks* stacks = made.stacks.get()) {
+  if (const stacks::Stacks* stacks = made.stacks.get())
     made.limits->set_awaits([stacks](std::int32_t pid) { return stacks->awaits(pid); });
-    made.limits->set_contains([stacks](std::int32_t pid) { return stacks->lease_of_container(pid); });
-  }
   return {};
 }
 

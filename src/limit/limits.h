@@ -60,9 +60,6 @@ class Limits final : public engine::Capability {
   // `awaits`: whether a process that belongs to no lease yet may belong to one soon. Its first question waits then.
   using Awaits = std::function<bool(std::int32_t pid)>;
   void set_awaits(Awaits awaits) { awaits_ = std::move(awaits); }
-  // `contains`: the lease of a process that belongs to its lease whatever its user is; {}: none.
-  using Contains = std::function<LeaseId(std::int32_t pid)>;
-  void set_contains(Contains contains) { contains_ = std::move(contains); }
 
  private:
   // A process of a lease that its limit does not hold, on a device.
@@ -154,7 +151,6 @@ class Limits final : public engine::Capability {
   std::map<Who, credit::Counts> counts_by_who_;
   Told told_{};
   Awaits awaits_{};
-  Contains contains_{};
   std::vector<Waiting> early_;  // first questions of processes that belong to no lease yet
   std::set<ProcessRef> stale_;  // stored, and of no lease any more
 };

@@ -16,8 +16,8 @@ constexpr Duration look_again = std::chrono::milliseconds(50);  // at processes 
 
 }  // namespace
 
-// A process belongs to the lease around it, by the kernel's word on the sender. Once it belongs to a lease, it stays
-// there for as long as the lease lives.
+// A process belongs to the lease around it or around its control group, by the kernel's word on the sender. Once it
+// belongs to a lease, it stays there for as long as the lease lives.
 const core::Lease* Limits::lease_for(const proc::Peer& sender) const {
   const core::State& state = engine_.state();
   if (const auto known = processes_.find(sender.process); known != processes_.end()) {
@@ -31,7 +31,7 @@ const core::Lease* Limits::lease_for(const proc::Peer& sender) const {
     if (!now || now->ref != sender.process || now->uid != sender.uid) return nullptr;
   }
   LeaseId around = programs.lease_around(sender.pid, true);
-  if (!around && contains_) around = contains_(sender.pid);
+  if (!around) around = programs.lease_of_group(sender.pid);
   const core::Lease* lease = core::find(state, around);
   // While it lives, nobody else has its pid.
   return is_limited(lease) && !proc::is_dead(sender.pidfd.get()) ? lease : nullptr;

@@ -70,9 +70,11 @@ void write_counts(JsonText& out, const credit::Counts& counts) {
 
 }  // namespace
 
+// In a control group of the lease, the users of processes do not count.
 bool Limits::is_others(const core::Lease& lease, ProcessRef process) const {
   const auto now = engine_.programs().root().read(process.pid);
-  return now && now->ref == process && now->uid != lease.uid;
+  return now && now->ref == process && now->uid != lease.uid &&
+         engine_.programs().lease_of_group(process.pid) != lease.id;
 }
 
 // Unset: the card does not tell its bytes.

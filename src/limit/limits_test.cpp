@@ -226,23 +226,6 @@ TEST_F(LimitsTest, AProcessThatMayBelongToALeaseSoonWaitsForIt) {
   EXPECT_EQ(receive(late).result, SUBLET_CREDIT_GRANTED);
 }
 
-TEST_F(LimitsTest, AProcessOfAnotherUserInAContainerBelongsToItsLease) {
-  core::Submit submit;
-  submit.lease.uid = ::geteuid() + 1;
-  submit.lease.user = submit.lease.tenant = "ana";
-  submit.lease.consumer = "train";
-  submit.lease.vram = GiB;
-  submit.lease.ttl = 1h;
-  submit.lease.owner.kind = core::OwnerKind::token;
-  const auto id = engine_->decide(submit);
-  ASSERT_TRUE(id) << id.error().detail;
-  settle();
-  advance(1s);
-  EXPECT_EQ(ask(SUBLET_CREDIT_BEGIN).result, SUBLET_CREDIT_UNKNOWN);
-  limits_->set_contains([lease = *id](std::int32_t pid) { return pid == ::getpid() ? lease : LeaseId{}; });
-  EXPECT_EQ(ask(SUBLET_CREDIT_BEGIN).result, SUBLET_CREDIT_GRANTED);
-}
-
 TEST_F(LimitsTest, AProcessThatBelongsToNoLeaseAtLastGetsNothing) {
   bool awaited = true;
   limits_->set_awaits([&awaited](std::int32_t) { return awaited; });

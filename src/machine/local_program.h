@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one program in LocalPrograms. Only for local_programs.cpp and local_programs_actor.cpp.
+// The state of one program in LocalPrograms. Only for local_programs*.cpp.
 #pragma once
 
 #include "machine/local_programs.h"

@@ -215,18 +215,6 @@ bool LocalPrograms::tree_lives(LeaseId lease) const {
   });
 }
 
-Result<proc::CgroupRef> LocalPrograms::check_cgroup(const std::string& directory) const {
-  const auto hierarchies = proc::find_hierarchies(*root_);
-  if (!hierarchies) return hierarchies.error();
-  return proc::check_cgroup(*hierarchies, directory);
-}
-
-Result<std::string> LocalPrograms::group_directory(const std::string& path) const {
-  const auto hierarchies = proc::find_hierarchies(*root_);
-  if (!hierarchies) return hierarchies.error();
-  return proc::group_directory(*hierarchies, path);
-}
-
 void LocalPrograms::book(const core::Lease& lease) {
   auto& program = programs_[lease.id];
   if (!program) program = std::make_shared<Program>(io_, lease.id);
@@ -263,45 +251,6 @@ void LocalPrograms::forget(LeaseId lease) {
   programs_.erase(found);
   ended_members_.forget_others([this](LeaseId other) { return programs_.contains(other); });
   std::erase_if(roots_, [lease](const proc::LeaseRoots& each) { return each.lease == lease; });
-}
-
-std::vector<proc::LeaseRoots> LocalPrograms::roots() const {
-  std::vector<proc::LeaseRoots> all;
-  for (const auto& [id, program] : programs_) {
-    proc::LeaseRoots roots{.lease = id,
-                           .main = program->owner.process,
-                           .keeper = program->owner.keeper,
-                           .attached = program->attached,
-                           .in_cgroups = {},
-                           .in_own_group = {}};
-    if (program->group) roots.in_own_group = proc::newcomers(*root_, *program->group, id, lineage_);
-    if (!program->owner_group && program->group_inode != 0) {
-      auto group = check_cgroup(program->group_path);
-      if (group && group->inode == program->group_inode) program->owner_group = std::move(*group);
-    }
-    program->group_seen = program->owner_group && add_members(*program->owner_group, roots);
-    for (const proc::CgroupRef& group : program->cgroups) add_members(group, roots);
-    all.push_back(std::move(roots));
-  }
-  return all;
-}
-
-// True if the group has processes. A group that exists and cannot be read keeps the members that were seen before.
-bool LocalPrograms::add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const {
-  const auto inside = proc::processes_in(group);
-  if (inside) {
-    roots.in_cgroups.insert(roots.in_cgroups.end(), inside->pids.begin(), inside->pids.end());
-  } else if (inside.error().code != Code::NotFound) {
-    for (const proc::Member& member : lineage_.members)
-      if (member.lease == roots.lease && member.link == proc::Link::cgroup && lives(member.process))
-        roots.in_cgroups.push_back(member.process.pid);
-  }
-  return inside && (!inside->pids.empty() || inside->outside > 0);
-}
-
-bool LocalPrograms::take_group_seen(LeaseId lease) {
-  const auto found = programs_.find(lease);
-  return found != programs_.end() && std::exchange(found->second->group_seen, false);
 }
 
 void LocalPrograms::scan() {

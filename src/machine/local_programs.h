@@ -41,6 +41,7 @@ class LocalPrograms final : public Programs {
   bool inhabited(LeaseId lease) const override;
   LeaseId lease_above(std::span<const proc::Ancestor> ancestry) const override;
   LeaseId lease_around(std::int32_t pid, bool owned) const override;
+  LeaseId lease_of_group(std::int32_t pid) const override;
   std::vector<StoppedProgram> stopped_programs() const override { return stopped_; }
   std::string name(ProcessRef process) const override;
   bool signal(LeaseId lease, int signal, std::uint32_t asked_by) override;
@@ -75,9 +76,10 @@ class LocalPrograms final : public Programs {
   bool tree_lives(LeaseId lease) const;
   LeaseId lease_of(ProcessRef process, std::uint32_t uid) const;
   void find_stopped(std::span<const proc::ProcessInfo> table);
+  std::shared_ptr<Program> find(LeaseId lease) const;
+  // Control groups (local_programs_groups.cpp).
   std::vector<proc::LeaseRoots> roots() const;
   bool add_members(const proc::CgroupRef& group, proc::LeaseRoots& roots) const;
-  std::shared_ptr<Program> find(LeaseId lease) const;
   // The conversation with the actor (local_programs_actor.cpp).
   void introduce(const std::shared_ptr<Program>& program);
   void introduced(const std::shared_ptr<Program>& program, const actor::Reply& reply);

@@ -250,24 +250,83 @@ TEST(Programs, TheLeaseAroundAProcessIsItsOwnOrThatOfItsParents) {
   EXPECT_FALSE(world.programs.lease_around(main, false)) << "it has asked for that lease itself";
 }
 
-TEST(Programs, AProcessOfAnotherUserIsInNoLeaseByAGroup) {
-  World world;
-  const auto found = proc::find_hierarchies(*proc::ProcRoot::open());
-  ASSERT_TRUE(found && !found->mounts.empty());
-  const std::string group = found->mounts.front().path + "/sublet-test-around-" + std::to_string(::getpid());
-  if (::mkdir(group.c_str(), 0755) != 0) GTEST_SKIP() << "may not make a group in " << found->mounts.front().path;
-  {
-    proc::Child other{proc::sleep_for_ever};
-    std::ofstream(group + "/cgroup.procs") << other.pid();
-    world.lease.booked = {{{}, group}};
-    for (const std::uint32_t uid : {::geteuid(), 12345U}) {
-      world.lease.uid = uid;
-      world.programs.book(world.lease);
-      world.programs.scan();
-      EXPECT_EQ(world.programs.lease_around(other.pid(), true), uid == ::geteuid() ? world.lease.id : LeaseId{}) << uid;
-    }
+// Control groups below one of the test. Their processes end before them.
+class TestGroups {
+ public:
+  TestGroups() {
+    const auto found = proc::find_hierarchies(*proc::ProcRoot::open());
+    if (!found || found->mounts.empty()) return;
+    const std::string top = found->mounts.front().path + "/sublet-test-around-" + std::to_string(::getpid());
+    if (::mkdir(top.c_str(), 0755) == 0) made_.push_back(top);
   }
-  EXPECT_EQ(::rmdir(group.c_str()), 0);
+  ~TestGroups() {
+    for (; !made_.empty(); made_.pop_back()) EXPECT_EQ(::rmdir(made_.back().c_str()), 0);
+  }
+  bool can_be_made() const { return !made_.empty(); }
+  std::string make(const std::string& name) {
+    made_.push_back(made_.front() + "/" + name);
+    EXPECT_EQ(::mkdir(made_.back().c_str(), 0755), 0);
+    return made_.back();
+  }
+  static void move(const proc::Child& child, const std::string& group) {
+    std::ofstream(group + "/cgroup.procs") << child.pid();
+  }
+
+ private:
+  std::vector<std::string> made_;
+};
+
+TEST(Programs, AProcessOfAnotherUserHasNoRightsByAGroup) {
+  World world;
+  TestGroups groups;
+  if (!groups.can_be_made()) GTEST_SKIP() << "may not make a control group";
+  proc::Child other{proc::sleep_for_ever};
+  const std::string group = groups.make("booked");
+  TestGroups::move(other, group);
+  world.lease.booked = {{{}, group}};
+  for (const std::uint32_t uid : {::geteuid(), 12345U}) {
+    world.lease.uid = uid;
+    world.programs.book(world.lease);
+    world.programs.scan();
+    EXPECT_EQ(world.programs.lease_around(other.pid(), true), uid == ::geteuid() ? world.lease.id : LeaseId{}) << uid;
+    EXPECT_EQ(world.programs.lease_of_group(other.pid()), world.lease.id) << uid;
+  }
+}
+
+TEST(Programs, TheLeaseOfAGroupIsFoundWithoutAScanAndHasNoOtherProcesses) {
+  World world;
+  TestGroups groups;
+  if (!groups.can_be_made()) GTEST_SKIP() << "may not make a control group";
+  proc::Child inside{proc::sleep_for_ever}, beside{proc::sleep_for_ever};
+  const std::string group = groups.make("pod1"), inner = groups.make("pod1/container"), other = groups.make("pod10");
+  core::Lease& lease = world.lease;
+  lease.uid = 12345;
+  lease.owner = {.kind = core::OwnerKind::group, .cgroup = group};
+  world.programs.book(lease);
+  TestGroups::move(inside, inner);
+  TestGroups::move(beside, other);
+  EXPECT_EQ(world.programs.lease_of_group(inside.pid()), lease.id);
+  EXPECT_FALSE(world.programs.lease_of_group(beside.pid())) << "its group has a longer name";
+  EXPECT_FALSE(world.programs.lease_of_group(::getpid()));
+  const std::uint64_t inode = world.programs.check_cgroup(group)->inode;
+  for (const std::uint64_t known : {inode, inode + 1}) {
+    lease.owner.inode = known;
+    world.programs.book(lease);
+    EXPECT_EQ(world.programs.lease_of_group(inside.pid()), known == inode ? lease.id : LeaseId{}) << "another group";
+  }
+  lease.owner.inode = inode;
+  core::Lease next = lease;
+  next.id = LeaseId{8};
+  world.programs.book(next);
+  world.programs.book(lease);
+  EXPECT_EQ(world.programs.lease_of_group(inside.pid()), next.id) << "the earlier lease has ended";
+  next.owner.cgroup = other;
+  next.booked = {{{}, inner}};
+  world.programs.book(next);
+  EXPECT_EQ(world.programs.lease_of_group(inside.pid()), next.id) << "the inner group";
+  TestGroups::move(inside, group);
+  EXPECT_EQ(world.programs.lease_of_group(inside.pid()), lease.id);
+  world.programs.forget(next.id);
 }
 
 // The booked process is the parent of the keeper, so that it does not descend from the program.

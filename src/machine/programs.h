@@ -82,6 +82,10 @@ class Programs {
   // the system. `owned`: also a lease that this process has asked for itself.
   virtual LeaseId lease_around(std::int32_t, bool /*owned*/) const { return {}; }
 
+  // The lease whose control group, its own or a booked one, has the process with this pid now, whoever's process it is;
+  // none: no lease. Asks the system.
+  virtual LeaseId lease_of_group(std::int32_t) const { return {}; }
+
   // Whether the process lives. Asks the system; the process may have no lease.
   virtual bool lives(ProcessRef process) const = 0;
   // Whether any process of the lease lives, of its program or booked, by the last scan.

@@ -267,6 +267,17 @@ Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid) {
   return parse_process_cgroups(*text);
 }
 
+std::vector<std::string> directories_of(const Hierarchies& hierarchies, const ProcessCgroups& groups) {
+  std::vector<std::string> found;
+  for (const CgroupMount& mount : hierarchies.mounts) {
+    const auto v1 = mount.controllers.empty() ? groups.v1.end() : groups.v1.find(mount.controllers.front());
+    if (!mount.v2 && v1 == groups.v1.end()) continue;
+    std::string directory = directory_of(mount, mount.v2 ? groups.v2 : v1->second);
+    if (!directory.empty()) found.push_back(std::move(directory));
+  }
+  return found;
+}
+
 Result<std::string> group_directory(const Hierarchies& hierarchies, const std::string& path) {
   std::string name = path;
   while (name.size() > 1 && name.back() == '/') name.pop_back();

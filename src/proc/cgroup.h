@@ -54,6 +54,8 @@ struct ProcessCgroups {
 };
 ProcessCgroups parse_process_cgroups(std::string_view text);
 Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid);
+// The directories of these groups, one in each hierarchy that shows its group.
+std::vector<std::string> directories_of(const Hierarchies& hierarchies, const ProcessCgroups& groups);
 
 // A group directory at the time when a user named it. The inode distinguishes it from a later directory of the same
 // name.

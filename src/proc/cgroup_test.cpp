@@ -76,6 +76,15 @@ TEST(ProcessCgroups, OfEachHierarchy) {
   EXPECT_EQ(parse_process_cgroups("").v2, "");
 }
 
+TEST(ProcessCgroups, HaveADirectoryInEachHierarchyThatShowsThem) {
+  const auto mounts = parse_mountinfo(two_mounts);
+  const auto groups = parse_process_cgroups("12:cpu,cpuacct:/a\n3:name=systemd:/../x\n1:memory:/\n0::/b/c\n");
+  EXPECT_EQ(directories_of(mounts, groups),
+            (std::vector<std::string>{"/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/memory",
+                                      "/sys/fs/cgroup/unified/b/c"}));
+  EXPECT_TRUE(directories_of(mounts, parse_process_cgroups("")).empty());
+}
+
 TEST(ProcessesBelow, WalksTheTreeAndOrders) {
   const TempDir tree;
   tree.write("g/cgroup.procs", "30\n20\n");

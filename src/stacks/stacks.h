@@ -137,8 +137,6 @@ class Stacks final : public engine::Capability {
   bool is_away(const Entry& entry) const;
   // Whether the process is in a container that may be one of a stack with the interposer, and is not booked yet.
   bool awaits(std::int32_t pid) const;
-  // The lease of a stack with the interposer, for a process of any user in one of its booked containers.
-  LeaseId lease_of_container(std::int32_t pid) const;
   // Whether a released stack would be ready at once for its next user.
   bool is_usable(const Entry& entry) const;
 

@@ -41,22 +41,6 @@ bool Stacks::awaits(std::int32_t pid) const {
   return groups && !proc::container_of(*groups).empty();
 }
 
-// Everybody may name a control group like a container, so that the group of its main process decides.
-LeaseId Stacks::lease_of_container(std::int32_t pid) const {
-  const proc::ProcRoot& root = engine_.programs().root();
-  for (const auto& [name, entry] : entries_) {
-    if (!entry.seen || !entry.stack.is_up() || interposed_services(entry).empty()) continue;
-    for (const compose::Container& one : entry.seen->containers) {
-      const auto booked = entry.booked.find(one.id);
-      if (booked == entry.booked.end() || booked->second != one.pid) continue;
-      const std::string asks = group_of(root, pid, one.id);
-      const std::string group = asks.empty() ? "" : group_of(root, static_cast<std::int32_t>(one.pid), one.id);
-      if (!group.empty() && (asks == group || asks.starts_with(group + "/"))) return entry.stack.use.lease;
-    }
-  }
-  return {};
-}
-
 void Stacks::book(Entry& entry) {
   if (!entry.seen) return;
   for (const compose::Container& container : entry.seen->containers) {

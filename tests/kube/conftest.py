@@ -20,8 +20,8 @@ def start_node():
     skip_without_grpc()
     made = []
 
-    def start(cards, *flags, groups="memory", agent=True):
-        daemon = Daemon(cards, config=CONFIG)
+    def start(cards, *flags, groups="memory", agent=True, config=CONFIG):
+        daemon = Daemon(cards, config=config)
         made.append(daemon)
         daemon.start()
         tree = Groups(groups)

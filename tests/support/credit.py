@@ -185,11 +185,14 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
 """
 
 
-def question(path, kind, user=None, needed=MIB, **variables):
-    """Asks a daemon in a process of its own, and returns the result; None without an answer."""
+def question(path, kind, user=None, needed=MIB, group=None, **variables):
+    """Asks a daemon in a process of its own, and returns the result; None without an answer. `group`: the directory of
+    its control group."""
     message = QUESTION.pack(QUESTION.size, 1, kind, 0, needed).hex()
-    done = subprocess.run([sys.executable, "-c", _ASK, str(path), message], env={**os.environ, **variables}, user=user,
-                          check=True, capture_output=True, text=True)
+    with open(group / "cgroup.procs" if group else os.devnull, "wb", buffering=0) as procs:
+        done = subprocess.run([sys.executable, "-c", _ASK, str(path), message], env={**os.environ, **variables},
+                              user=user, preexec_fn=lambda: procs.write(b"0"), check=True, capture_output=True,
+                              text=True)
     answer, files = done.stdout.split() if len(done.stdout.split()) == 2 else ("", done.stdout.strip())
     result = ANSWER.unpack(bytes.fromhex(answer))[2] if answer else None
     assert int(files) == (2 if (kind, result) == (BEGIN, GRANTED) else 0)

@@ -82,6 +82,7 @@ class ApiServer:
         self.objects, self.calls, self.status = {}, [], 0  # status: of all answers; 0: the right one
         self.tokens = []
         self.unknown = "/none"  # the beginning of paths that this version does not have
+        self.refused = ("/none", 0)  # the beginning of paths that are refused, and the status
         self.patched = threading.Condition()
         outer = self
 
@@ -114,8 +115,9 @@ class ApiServer:
     def answer(self, method, path, body):
         with self.patched:
             self.calls.append((method, path, body))
-            if self.status:
-                return self.status, {"kind": "Status", "message": "told to refuse"}
+            status = self.refused[1] if path.startswith(self.refused[0]) else self.status
+            if status:
+                return status, {"kind": "Status", "message": "told to refuse"}
             reply = self.change(method, path.split("?")[0], body)
             self.patched.notify_all()
             return reply
@@ -313,14 +315,14 @@ class Kubelet:
             return True
         wait_until(starts, f"{pod.name} has its memory")
 
-    def execute(self, pod, *command, number=0):
-        """Starts a program in the container, with what Allocate has handed out."""
+    def execute(self, pod, *command, number=0, **variables):
+        """Starts a program in the container, with what Allocate has handed out, and with more variables."""
         inside = pod.group / f"container{number}"
         inside.mkdir(exist_ok=True)
         given = dict(pod.handouts[number].envs)
         for mount in pod.handouts[number].mounts:
             assert pathlib.Path(mount.host_path).exists(), mount
-        env = {**os.environ, **given, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        env = {**os.environ, **given, "PATH": f"{BIN}:{os.environ['PATH']}", **variables}
         env.pop("SUBLET_HOST", None)
         program = self.daemon.spawn("sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', inside, *command, env=env)
         pod.programs.append(program)
