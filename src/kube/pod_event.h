@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events of pods, merged: one object for each pod and reason, whose count grows.
+// Events of pods and of this node, merged: one object for each subject and reason, whose count grows.
 #pragma once
 
 #include "kube/api_server.h"
@@ -10,7 +10,7 @@
 namespace sublet::kube {
 
 struct PodEvent {
-  PodName pod;
+  PodName pod;  // without a namespace: the event is one of the node
   std::string uid;
   std::string reason;  // "VramParked"
   std::string message;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods that use memory of a card without a lease: the verdicts of the daemon become warnings of these pods.
+// Pods that use memory of a card without a lease: the verdicts of the daemon become warnings of these pods. A process
+// outside of all pods is a warning of the node.
 #pragma once
 
 #include "kube/daemon.h"
