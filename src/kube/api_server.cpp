@@ -135,8 +135,10 @@ Error refusal(const std::string& what, const ApiReply& reply) {
   const std::string detail = fmt::format("the API server refuses {}: {} {}", what, reply.status, printable(why));
   if (reply.status == 404) return not_found(detail);
   if (reply.status == 409) return Error{Code::InUse, detail, {}};
-  if (reply.status == 401 || reply.status == 403)
-    return denied(detail, "check the rights of the agent's service account");
+  if (reply.status == 403) return denied(detail, "check the rights of the agent's service account");
+  // A token that is replaced, and a server that has too many calls, say nothing about the object.
+  if (reply.status == 401) return unavailable(detail, "check the token of the agent's service account (--token-file)");
+  if (reply.status == 429) return unavailable(detail, "the agent asks again");
   return reply.status < 500 ? bad_request(detail) : unavailable(detail);
 }
 

@@ -100,3 +100,17 @@ def test_a_server_that_lies_or_hangs_up_is_no_pod(start_node, answer):
         liar.shutdown(socket.SHUT_RDWR)
         liar.close()
         thread.join()
+
+
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_a_priority_class_that_the_server_does_not_tell_now_is_not_guessed(node, status):
+    node.api.add_class("night", 2000, {"sublet.dev/tier": "batch"})
+    node.api.refused = ("/apis/scheduling.k8s.io", status)
+    pod = node.kubelet.admit(Pod("train", 1, priorityClassName="night"))
+    node.kubelet.make_sandbox(pod)
+    with pytest.raises(Exception, match=f"night: {status} told to refuse"):
+        node.kubelet.start_container(pod)
+    assert node.daemon.leases() == []
+    node.api.refused = ("/none", 0)
+    node.kubelet.started(pod)
+    assert node.lease(pod)["tier"] == "batch"
