@@ -6,7 +6,7 @@ import random
 import signal
 
 from tests.support.kube import SYSTEM, groups_of_pods
-from tests.support.kube_sublet import CHART, UNIT, agent_log, agent_pid, pod, until_units, values
+from tests.support.kube_sublet import CHART, UNIT, UNIT_BYTES, agent_log, agent_pid, pod, until_units, values
 from tests.support.sublet import BIN, GIB, living, wait_until
 
 PARTS = ("agent", "daemon", "kubelet", "containerd")
@@ -86,6 +86,21 @@ def test_a_privileged_pod_without_a_request_gets_no_lease_and_a_warning(sublet):
     wait_until(lambda: any("outside: VramWithoutLease" in event and UNIT in event for event in sublet.events()),
                "the pod is warned", 90)
     assert sublet.lease_of("outside") is None and sublet.daemon.get("/v1/verdicts")["verdicts"]
+
+
+def test_a_privileged_pod_that_enters_namespaces_of_the_host_is_counted_for_its_lease(sublet):
+    made = pod("trusted", units=4)
+    made["spec"]["hostPID"] = True
+    container = made["spec"]["containers"][0]
+    container["securityContext"] = {"privileged": True}
+    enter = f"exec busybox nsenter -t {os.getpid()} -i -u"  # a process of the host
+    container["command"][-1] = f"{enter} simgpu-load --alloc 128MiB --seconds 600"
+    sublet.apply(made)
+    lease = wait_until(lambda: (lease := sublet.lease_of("trusted")) and lease["used_bytes"] > GIB // 8 and lease,
+                       "its memory is that of its lease", 120)
+    assert lease["vram_bytes"] == 4 * UNIT_BYTES
+    uid = sublet.pod("trusted")["metadata"]["uid"]
+    assert not [each for each in sublet.daemon.get("/v1/verdicts")["verdicts"] if uid in each["cgroup"]]
 
 
 def crash(cluster):
