@@ -6,6 +6,7 @@
 #include "client/http.h"
 #include "dra.grpc.pb.h"
 #include "kube/cdi.h"
+#include "kube/dra_health.h"
 #include "kube/groups.h"
 #include "kube/kubelet.h"
 #include "kube/pod_record.h"
@@ -26,11 +27,13 @@ namespace dra = k8s::io::kubelet::pkg::apis::dra::v1;
 }  // namespace
 
 struct DraDoor::Service final : dra::DRAPlugin::Service {
-  Service(const Settings& its, const Daemon& of, const Pods& all) : settings(its), daemon(of), pods(all) {}
+  Service(const Settings& its, const Daemon& of, const Pods& all)
+      : settings(its), daemon(of), pods(all), health(its.node) {}
 
   const Settings& settings;
   const Daemon& daemon;
   const Pods& pods;
+  DraHealth health;
   SocketServer server;
   std::mutex mutex;
   std::vector<Card> cards;  // under the mutex
@@ -180,7 +183,16 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     return {};
   }
 
-  Status open() { return server.is_open(socket()) ? Status() : server.open(socket(), *this); }
+  void stop() {
+    health.end_streams();
+    server.stop();
+  }
+
+  Status open() {
+    if (server.is_open(socket())) return {};
+    stop();
+    return server.open(socket(), *this, &health);
+  }
 };
 
 // The kubelet finds this socket, asks who is there, and tells the result.
@@ -219,7 +231,7 @@ DraDoor::DraDoor(const Settings& settings, const Daemon& daemon, const Pods& pod
 DraDoor::~DraDoor() {
   // The kubelet does not ask a driver whose file has gone.
   registration_->server.stop();
-  service_->server.stop();
+  service_->stop();
 }
 
 Status DraDoor::open() {
@@ -228,6 +240,7 @@ Status DraDoor::open() {
 }
 
 void DraDoor::set_cards(std::vector<Card> cards) {
+  service_->health.set_cards(cards);
   const std::scoped_lock lock(service_->mutex);
   service_->cards = std::move(cards);
 }

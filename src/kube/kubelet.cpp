@@ -28,13 +28,14 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
 
 bool SocketServer::is_open(const std::string& socket) const { return server_ && ::access(socket.c_str(), F_OK) == 0; }
 
-Status SocketServer::open(const std::string& socket, grpc::Service& service) {
+Status SocketServer::open(const std::string& socket, grpc::Service& service, grpc::Service* second) {
   stop();
   if (auto made = make_directory(std::filesystem::path(socket).parent_path()); !made) return made;
   ::unlink(socket.c_str());
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix://" + socket, grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
+  if (second != nullptr) builder.RegisterService(second);
   server_ = builder.BuildAndStart();
   if (!server_)
     return unavailable(fmt::format("no socket can be made at '{}'", socket),

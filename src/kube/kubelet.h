@@ -14,12 +14,13 @@ namespace sublet::kube {
 // A channel to the kubelet's socket. Its name is `localhost`: servers refuse the name that gRPC makes of a path.
 std::shared_ptr<grpc::Channel> channel_to(const std::string& socket);
 
-// A server of one service on a socket. Only root may connect. The file goes with the server.
+// A server of one or two services on a socket. Only root may connect. The file goes with the server.
 class SocketServer {
  public:
-  bool is_open(const std::string& socket) const;                   // false also if the kubelet has removed the file
-  Status open(const std::string& socket, grpc::Service& service);  // makes the socket anew
-  void stop();                                                     // ends all calls at once
+  bool is_open(const std::string& socket) const;  // false also if the kubelet has removed the file
+  // Makes the socket anew.
+  Status open(const std::string& socket, grpc::Service& service, grpc::Service* second = nullptr);
+  void stop();  // ends all calls at once
 
  private:
   std::unique_ptr<grpc::Server> server_;

@@ -41,12 +41,21 @@ def test_a_slice_has_two_capacities_of_each_card(dra):
     assert found["spec"]["nodeName"] == "n1"
 
 
+def healths(cluster, name):
+    """Returns the states of the devices in the status of the pod's container."""
+    container, = cluster.pod(name)["status"].get("containerStatuses") or [{}]
+    return [each["health"] for claimed in container.get("allocatedResourcesStatus") or []
+            for each in claimed["resources"]]
+
+
 def test_a_pod_with_a_claim_has_a_lease(dra):
     dra.apply(claim("six", vram="6Gi"), with_claim("six", gib=1))
     dra.until_phase("six", "Running")
     lease = dra.until_lease("six", "active")
     assert lease["vram_bytes"] == 6 * GIB, lease
     wait_until(lambda: "filled 1.0 GiB" in dra.log_of("six"), "it fills its memory")
+    wait_until(lambda: healths(dra, "six") == ["Healthy"], "its status has the state of its card")
+    assert "Error receiving from WatchResources" not in dra.logs["kubelet"].read_text()
     dra.delete_pod("six")
     wait_until(lambda: dra.lease_of("six") is None, "the lease ends with its pod")
 

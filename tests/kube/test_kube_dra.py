@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.kubelet import Pod
-from tests.support.kubelet_dra import DRIVER, Claim, plugin_info
+from tests.support.kubelet_dra import DRIVER, Claim, health_of_cards, plugin_info
 from tests.support.sublet import GIB, MIB, wait_until
 
 SLICE = f"/apis/resource.k8s.io/v1/resourceslices/n1-{DRIVER}"
@@ -26,6 +26,17 @@ def claimed(node, name, vram, **more):
     claim = Claim(node, pod, vram, **more)
     pod.group = node.groups.make(f"kubepods/burstable/pod{pod.uid}")  # the sandbox comes after the claim
     return claim
+
+
+def test_the_kubelet_is_told_the_state_of_the_cards(node):
+    with health_of_cards(node) as next_state:
+        assert next_state() == {("n1", "gpu-0"): "HEALTHY"}
+        node.daemon.cli("gpu", "cordon", "gpu0", "--reason", "repair", check=0)
+        wait_until(lambda: next_state() == {("n1", "gpu-0"): "UNHEALTHY"}, "the card is out of service")
+        node.daemon.cli("gpu", "uncordon", "gpu0", check=0)
+        wait_until(lambda: next_state() == {("n1", "gpu-0"): "HEALTHY"}, "the card is back")
+        node.agent.terminate()
+        assert node.agent.wait(30) == 0, "an open stream holds up no end"
 
 
 def begin_sandbox(claim):

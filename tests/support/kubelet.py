@@ -35,9 +35,9 @@ RESOURCE = "sublet.dev/vram-512mi"
 
 @once
 def messages():
-    """Returns the modules of the messages: device_plugin, registration, dra, pod_resources."""
+    """Returns the modules of the messages: device_plugin, registration, dra, dra_health, pod_resources."""
     into = tempfile.mkdtemp(prefix="sublet-proto-")
-    names = ("device_plugin", "registration", "dra", "pod_resources")
+    names = ("device_plugin", "registration", "dra", "dra_health", "pod_resources")
     subprocess.run(["protoc", "-I", PROTO, f"--python_out={into}", *(f"{name}.proto" for name in names)], check=True)
     sys.path.insert(0, into)
     found = {name: importlib.import_module(f"{name}_pb2") for name in names}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kubelet's side of dynamic resource allocation, for the fake kubelet: claims, and a container by its CDI file."""
+import contextlib
 import json
 import os
 import pathlib
@@ -94,3 +95,17 @@ def plugin_info(node):
         call("NotifyRegistrationStatus", registration.RegistrationStatus(plugin_registered=True),
              registration.RegistrationStatusResponse)
     return info
+
+
+@contextlib.contextmanager
+def health_of_cards(node):
+    """Yields a function that waits for the next state of the cards: their health by pool and name."""
+    health = messages()["dra_health"]
+    with grpc.insecure_channel(f"unix://{node.kubelet.dir}/plugins/{DRIVER}/dra.sock") as channel:
+        stream = channel.unary_stream("/v1alpha1.DRAResourceHealth/NodeWatchResources",
+                                      request_serializer=health.NodeWatchResourcesRequest.SerializeToString,
+                                      response_deserializer=health.NodeWatchResourcesResponse.FromString)(
+                                          health.NodeWatchResourcesRequest(), timeout=60, wait_for_ready=True)
+        yield lambda: {(one.device.pool_name, one.device.device_name): health.HealthStatus.Name(one.health)
+                       for one in next(stream).devices}
+        stream.cancel()
