@@ -31,6 +31,7 @@ static pthread_barrier_t start;
 static long wrong, failed;
 static unsigned kinds = 2; /* of memory */
 static int working;        /* threads */
+static int is_awaited;     /* 1: the threads go on until credit was taken back once */
 /* Bytes that the driver has surely given: counted after it gave them, and no longer before they are freed. */
 static uint64_t given;
 static uint64_t allocated; /* bytes, from the beginning */
@@ -57,7 +58,7 @@ static void* work(void* data) {
   const int properties[8] = {1, 0, 1, 0};
   cuCtxSetCurrent(context);
   pthread_barrier_wait(&start);
-  for (int i = 0; i < ROUNDS; ++i) {
+  for (int i = 0; i < ROUNDS || __atomic_load_n(&is_awaited, __ATOMIC_ACQUIRE); ++i) {
     struct memory* memory = &held[rand_r(&seed) % HELD];
     drop(memory);
     int kind = 1 + rand_r(&seed) % kinds, result;
@@ -91,6 +92,7 @@ static long recall(void) {
     sublet_cuda_use(&use);
     if (use.device[0].charged <= lower) {
       ++done;
+      __atomic_store_n(&is_awaited, 0, __ATOMIC_RELEASE);
       for (int i = 0; i < 200; ++i)
         if (__atomic_load_n(&given, __ATOMIC_SEQ_CST) + page.device[0].context > lower)
           __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
@@ -105,7 +107,7 @@ int main(int count, char** words) {
   const int recalls = count > 2 && strcmp(words[2], "recall") == 0;
   const int of_daemon = count > 2 && strcmp(words[2], "daemon") == 0;
   if (count > 2 && !recalls && !of_daemon) kinds = 3;
-  working = threads;
+  working = threads, is_awaited = recalls;
   struct sublet_limit_device* device = &page.device[0];
   device->limit = device->credit = 512 * mib;
   device->context = 100 * mib;
