@@ -36,6 +36,7 @@ def test_the_api_server_takes_the_manifests(bare):
     (("--kube-version=1.33.0",), "--doors=plugin\n", "MutatingAdmissionPolicy"),
     (("--kube-version=1.35.0",), "ValidatingAdmissionPolicy", "DeviceClass"),
     (("--set=interposer=/usr/lib/sublet/libsublet-cuda.so",), "--interposer=/usr/lib", "--probe"),
+    (("--set=cgroupRoot=/pods",), "--cgroup-root=/pods", "--interposer"),
 ])
 def test_values_of_the_chart(bare, flags, has, has_not):
     text = render(bare, *flags)

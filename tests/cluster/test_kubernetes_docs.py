@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of docs/cluster/kubernetes.md, one block after the other, in a cluster without Sublet."""
+"""The commands of docs/cluster/kubernetes-install.md and kubernetes.md, one block after the other, in a cluster without
+Sublet. The first page's upgrade and removal come last.
+"""
 import re
 
 import pytest
 
 from tests.support.contract import ROOT
 from tests.support.kube import SYSTEM
-from tests.support.kube_sublet import MANIFESTS, has_agent, install, until_policies, until_units, values
+from tests.support.kube_sublet import (MANIFESTS, agents, has_agent, install, until_policies, until_units,
+                                       values)
 from tests.support.sublet import BIN, wait_until
 
-PAGE = ROOT / "docs/cluster/kubernetes.md"
+PAGES = ROOT / "docs/cluster"
 RESOURCE = "sublet.dev/vram-512mi"
 
 
@@ -52,9 +55,14 @@ def empty_fixture(charted, cluster):
     until_units(cluster)
 
 
-def test_every_command_of_the_page_works(empty):
-    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    assert len(blocks) >= 6, "the page has commands"
+def blocks_of(text):
+    return re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
+
+
+def test_every_command_of_the_pages_works(empty):
+    first, upgrade, later = (PAGES / "kubernetes-install.md").read_text().partition("## Upgrade")
+    blocks = blocks_of(first) + blocks_of((PAGES / "kubernetes.md").read_text())
+    assert len(blocks) >= 6, "the pages have commands"
     said = ""
     for block in blocks:
         if "manifests/sublet.yaml" in block:
@@ -67,3 +75,13 @@ def test_every_command_of_the_page_works(empty):
             wait_until(lambda: 35 <= empty.allocatable(RESOURCE) <= 40, "10 GiB are declared twice, in units")
             until_policies(empty)
     assert "Granted" in said and "It has held 512 MiB" in said, said
+
+    assert upgrade and len(blocks_of(later)) == 2, "upgrade and removal have commands"
+    uninstall(empty)
+    install(empty)
+    for block in blocks_of(later):
+        run(empty, block)
+        if "helm upgrade" in block:
+            images = {each["image"] for pod in agents(empty) for each in pod["spec"]["containers"]}
+            assert "sublet-kube:next" in images, images
+    assert not empty.api.get(f"/api/v1/namespaces/{SYSTEM}") and not agents(empty)
