@@ -134,7 +134,7 @@ def arrange(package, tree, version, when, document):
     for path in [tree, *tree.rglob("*")]:
         if not path.is_symlink():
             # Debian wants libraries that nobody may run.
-            path.chmod(mode_of(path) if path.is_dir() or path.parent.name == "bin" else 0o644)
+            path.chmod(0o644 if ".so" in path.name else mode_of(path))
 
 
 def needed_libraries(tree):

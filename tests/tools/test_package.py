@@ -28,6 +28,10 @@ def stage(folder):
     shutil.copy(ROOT / "packaging/sublet.toml", tree / "doc/sublet/sublet.toml")
     (tree / "zsh/site-functions").mkdir(parents=True)
     (tree / "zsh/site-functions/_sublet").write_text("#compdef sublet\n")
+    plugin = tree / "sublet/kubernetes/kubectl-sublet"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text("#!/bin/sh\n")
+    plugin.chmod(0o755)
     return folder
 
 
@@ -80,6 +84,13 @@ def test_unreadable_files_stay_unreadable(made):
     listed = subprocess.run(["dpkg-deb", "-c", made["sublet"]], check=True, capture_output=True, text=True).stdout
     modes = {line.split()[-1]: line.split()[0] for line in listed.splitlines()}
     assert modes["./usr/bin/sublet-gpu"] == "-rwx--x--x" and modes["./usr/bin/sublet"] == "-rwxr-xr-x"
+
+
+def test_a_script_outside_of_the_programs_can_be_run(made):
+    listed = subprocess.run(["dpkg-deb", "-c", made["sublet"]], check=True, capture_output=True, text=True).stdout
+    modes = {line.split()[-1]: line.split()[0] for line in listed.splitlines()}
+    assert modes["./usr/share/sublet/kubernetes/kubectl-sublet"] == "-rwxr-xr-x"
+    assert modes["./usr/share/zsh/vendor-completions/_sublet"] == "-rw-r--r--"
 
 
 def test_the_same_commit_makes_the_same_bytes(made, tmp_path):
