@@ -112,6 +112,20 @@ refuses 1 "doctor says what a machine without a GPU lacks" as ana sublet doctor
 stop_daemon
 check "leases of the system are kept in /var/lib/sublet" test -s /var/lib/sublet/store.db
 
+# ------------------------------------------------------------------------------------------ the agent of Kubernetes
+check "the agent of Kubernetes installs" dpkg -i /packages/old/sublet-kube_*.deb
+check "... with its manual" zcat /usr/share/man/man8/sublet-kube.8.gz /usr/share/man/man1/sublet-probe.1.gz
+check "... and the licences of what is in it" test -s /usr/share/doc/sublet-kube/third-party/libgrpc++-dev.txt.gz
+check "the agent runs" sublet-kube --version
+refuses 2 "without a cluster it does not start" sublet-kube --node-name here
+says "give --api-server" "... and says what is missing"
+check "the chart and the plugin of kubectl are there" test -f /usr/share/doc/sublet/kubernetes/chart/Chart.yaml \
+  -a -f /usr/share/doc/sublet/kubernetes/Dockerfile -a -x /usr/share/sublet/kubernetes/kubectl-sublet
+mkdir /tmp/image
+cp /usr/bin/sublet-probe /tmp/image/
+check "the probe runs in an image that has no library" chroot /tmp/image /sublet-probe /sublet-probe --version
+rm -r /tmp/image
+
 # ------------------------------------------------------------------------------------------ simulated cards
 check "the libraries in the programs are listed" grep -q '"spdxVersion": "SPDX-2.3"' \
   /usr/share/doc/sublet/sublet.spdx.json
@@ -250,7 +264,8 @@ second=$!
 until_true grep -q 'waits: place 1' /tmp/ben || failed "ben waits"
 sed -i 's/^#claim_window = .*/claim_window = "11s"/' /etc/sublet/sublet.toml
 check "the newer package installs over it" dpkg --force-confdef --force-confold -i /packages/new/sublet_*.deb \
-  /packages/new/sublet-simgpu_*.deb
+  /packages/new/sublet-simgpu_*.deb /packages/new/sublet-kube_*.deb
+check "... and that of the agent" dpkg --verify sublet-kube
 check "the administrator's change is kept" grep -qx 'claim_window = "11s"' /etc/sublet/sublet.toml
 check "... and read" bash -c "sublet config show --system --origin | grep -q '11s.*sublet.toml:'"
 check "the store is kept" test -s /var/lib/sublet/store.db
@@ -287,11 +302,11 @@ stop_actor
 kill "$keeper_service"; wait "$keeper_service" || true
 
 # ------------------------------------------------------------------------------------------ remove, purge
-check "the packages are removed" dpkg -r sublet-simgpu sublet
+check "the packages are removed" dpkg -r sublet-simgpu sublet-kube sublet
 check "the programs are gone" gone /usr/bin/sublet
 check "the configuration stays" test -f /etc/sublet/sublet.toml
 check "the leases stay" test -s /var/lib/sublet/store.db
-check "the packages are purged" dpkg -P sublet-simgpu sublet
+check "the packages are purged" dpkg -P sublet-simgpu sublet-kube sublet
 check "the configuration is gone" gone /etc/sublet
 check "the leases are gone" gone /var/lib/sublet
 ours='^/(srv|home|var/mail|var/spool/mail|run)(/|$)|^/etc/((passwd|group|shadow|gshadow|subuid|subgid)-?|.pwd.lock)$'
