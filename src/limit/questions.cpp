@@ -4,6 +4,7 @@
 #include "base/log.h"
 
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ namespace asio = boost::asio;
 // The library sends its question with the connection, so that only others let us wait.
 constexpr std::chrono::seconds most_wait{2};
 constexpr std::size_t most_waiting_of_user = 32, most_waiting = 512;
+constexpr int most_at_once = 16;  // connections in one turn of the loop
 constexpr std::chrono::milliseconds next_try{100};
 
 std::optional<std::uint32_t> uid_of(int connection) {
@@ -61,6 +63,11 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
     asio::posix::stream_descriptor socket;
     asio::steady_timer timer;
     std::uint32_t uid;
+    // Its handler may have released the socket: both may happen in one round of the loop.
+    void cancel() {
+      boost::system::error_code ignored;
+      socket.cancel(ignored);
+    }
   };
 
   void wait() {
@@ -70,8 +77,9 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
                          });
   }
 
+  // A flood of connections does not keep the loop from other work.
   void accept_all() {
-    for (;;) {
+    for (int taken = 0; taken < most_at_once; ++taken) {
       auto connection = credit::accept(listener_.native_handle());
       if (connection && !*connection) return wait();
       if (connection) {
@@ -85,6 +93,9 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
       });
       return;
     }
+    asio::post(io_, [self = shared_from_this()] {
+      if (!self->stopped_) self->accept_all();
+    });
   }
 
   void welcome(Fd connection) {
@@ -100,7 +111,7 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
     waiting_of_[*uid].push_back(waiting);
     waiting->timer.expires_after(most_wait);
     waiting->timer.async_wait([waiting](const boost::system::error_code& error) {
-      if (!error) waiting->socket.cancel();
+      if (!error) waiting->cancel();
     });
     waiting->socket.async_wait(asio::posix::stream_descriptor::wait_read,
                                [self = shared_from_this(), waiting](const boost::system::error_code& error) {
@@ -114,7 +125,7 @@ class Questions::Impl : public std::enable_shared_from_this<Questions::Impl> {
   // It leaves at once: its handler runs later, and others may come before.
   void send_away(std::shared_ptr<Waiting> waiting) {
     leave(waiting);
-    waiting->socket.cancel();
+    waiting->cancel();
   }
 
   void leave(const std::shared_ptr<Waiting>& waiting) {

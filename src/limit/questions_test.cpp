@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <thread>
 #include <vector>
 
 namespace sublet::limit {
@@ -62,6 +64,21 @@ TEST_F(QuestionsTest, TheOldestCallersOfAUserThatSayNothingAreSentAway) {
   for (int i = 0; i < most_of_user; ++i) callers.push_back(connected());
   turn();
   EXPECT_EQ(std::ranges::count_if(callers, is_open), most_of_user);
+}
+
+// The loop was busy meanwhile, so that the end of the caller's time and its question come together.
+TEST_F(QuestionsTest, AQuestionThatComesWithTheEndOfItsTimeIsTaken) {
+  std::vector<Fd> callers;
+  for (int i = 0; i < 3; ++i) callers.push_back(connected());
+  turn();
+  const auto is_late = boost::asio::steady_timer::clock_type::now() + std::chrono::milliseconds(2100);
+  while (boost::asio::steady_timer::clock_type::now() < is_late) std::this_thread::yield();
+  for (const Fd& caller : callers) EXPECT_EQ(::send(caller.get(), "x", 1, 0), 1);
+  turn();
+  EXPECT_TRUE(std::ranges::none_of(callers, is_open)) << "a question that is none";
+  callers.push_back(connected());
+  turn();
+  EXPECT_TRUE(is_open(callers.back())) << "others are heard";
 }
 
 }  // namespace
