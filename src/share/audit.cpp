@@ -9,6 +9,7 @@ namespace {
 constexpr double busy_enough = 5;     // percent of a window; less says nothing about the gain
 constexpr double busy_at_most = 400;  // more was charged before the window, and became known in it
 constexpr double smoothing = 0.25;
+constexpr Duration longest_wait = std::chrono::seconds(60);  // of a launch, as in interposer/share.c
 
 double ns(Duration time) { return static_cast<double>(time.count()); }
 
@@ -17,7 +18,7 @@ double ns(Duration time) { return static_cast<double>(time.count()); }
 void Audit::look(Time at, std::int64_t busy, std::optional<int> percent, std::optional<int> of_held, int share) {
   if (last_ && at <= *last_) return;
   if (!last_ || at - *last_ > longest_ || busy < busy_then_) {
-    used_.reset(), over_since_.reset(), excess_.reset();
+    used_.reset(), over_since_.reset(), excess_.reset(), paid_ns_ = 0;
     begin_window(at, busy);
   } else {
     shown_ns_ += ns(at - *last_) * percent.value_or(0) / 100;
@@ -41,22 +42,29 @@ void Audit::close_window(Time at, std::int64_t busy, int share) {
   const double of_held = held_ns_ * 100 / length;
   used_ = is_shown_ ? shown : charged;
   if (is_shown_) {
-    judge(at, share);
+    judge(at, static_cast<double>(busy - busy_then_), share);
     if (charged >= busy_enough && charged <= busy_at_most && of_held >= busy_enough) follow(charged, of_held);
   } else {
     over_since_.reset(), excess_.reset();
   }
 }
 
-void Audit::judge(Time at, int share) {
+// A kernel of 8 s under a share of 30 % is charged at once, and the next one waits for 18 s. Nothing is over for long
+// that was paid like that.
+void Audit::judge(Time at, double charged_ns, int share) {
+  const double longest_paid = ns(longest_wait) * share / 100;
+  const double unpaid = std::max(shown_ns_ - charged_ns - paid_ns_, 0.0);
+  paid_ns_ = std::clamp(paid_ns_ + charged_ns - shown_ns_, 0.0, longest_paid);
   if (*used_ <= share + tolerance) {
     over_since_.reset(), excess_.reset();
     return;
   }
-  if (!over_since_) over_since_ = begun_, over_ns_ = 0;
+  if (!over_since_) over_since_ = begun_, over_ns_ = unpaid_ns_ = 0;
   over_ns_ += shown_ns_;
+  unpaid_ns_ += unpaid;
   const Duration over = at - *over_since_;
-  if (!excess_ && over >= lasting) excess_ = Excess{*over_since_, over_ns_ * 100 / ns(over)};
+  if (excess_ || over < lasting || unpaid_ns_ * 100 <= tolerance * ns(over)) return;
+  excess_ = Excess{*over_since_, over_ns_ * 100 / ns(over)};
 }
 
 // `charged` has the present gain in it.

@@ -10,7 +10,7 @@
 
 namespace sublet::share {
 
-// A use above the share by more than this is told once it has lasted.
+// A use above the share by more than this is told once it has lasted, if more than this was not charged.
 inline constexpr double tolerance = 10;  // percent of the device
 inline constexpr Duration lasting = std::chrono::seconds(5);
 // The driver takes samples, up to one a second.
@@ -45,7 +45,7 @@ class Audit {
  private:
   void begin_window(Time at, std::int64_t busy);
   void close_window(Time at, std::int64_t busy, int share);
-  void judge(Time at, int share);
+  void judge(Time at, double charged_ns, int share);
   void follow(double charged, double shown);
 
   Duration longest_;
@@ -58,7 +58,9 @@ class Audit {
   double gain_ = usual_gain;
   std::optional<double> used_{};
   std::optional<Time> over_since_{};
-  double over_ns_ = 0;  // by the card, since then
+  double over_ns_ = 0;    // by the card, since then
+  double unpaid_ns_ = 0;  // the part of it that was not charged
+  double paid_ns_ = 0;    // charged, and not shown by the card so far: a long kernel is charged at its beginning
   std::optional<Excess> excess_{};
 };
 

@@ -79,6 +79,22 @@ TEST_F(AuditTest, MoreThanTheShareIsToldOnceItLasts) {
   EXPECT_FALSE(audit.excess()) << "it did not last";
 }
 
+// Kernels of 8 s, each charged at its beginning, which may be anywhere in a window.
+TEST_F(AuditTest, LongKernelsThatAreChargedAreWithinTheShare) {
+  pass(700ms, 0, 0);
+  for (int i = 0; i < 5; ++i) {
+    pass(100ms, 8000, 100);
+    pass(7900ms, 0, 100);
+    EXPECT_FALSE(audit.excess());
+    pass(18700ms, 0, 0);
+  }
+  // Work beside them that nobody charges is told.
+  pass(100ms, 8000, 100);
+  pass(7900ms, 0, 100);
+  pass(18700ms, 0, 60);
+  EXPECT_TRUE(audit.excess());
+}
+
 TEST_F(AuditTest, NothingIsConcludedFromATimeWithoutReadings) {
   pass(4s, 40, 60);
   now = now + 60s;
