@@ -93,6 +93,7 @@ class LocalPrograms final : public Programs {
   Duration reconnect_;
   Events events_;
   std::optional<proc::ProcRoot> root_;
+  mutable proc::MountedHierarchies hierarchies_;
   std::unordered_map<LeaseId, std::shared_ptr<Program>> programs_;
   proc::Lineage lineage_;
   proc::Lineage previous_;

@@ -69,9 +69,13 @@ bool LocalPrograms::take_group_seen(LeaseId lease) {
 // A group of the same name may be another one now, so that its inode counts. If groups are nested, the innermost one
 // counts. The program of an ended lease is known until its bytes have settled: the newest lease of a group counts.
 LeaseId LocalPrograms::lease_of_group(std::int32_t pid) const {
+  const auto has_group = [](const auto& entry) {
+    return entry.second->owner_group || !entry.second->group_path.empty() || !entry.second->cgroups.empty();
+  };
+  if (std::ranges::none_of(programs_, has_group)) return {};
   const auto groups = proc::cgroups_of(*root_, pid);
-  const auto hierarchies = proc::find_hierarchies(*root_);
-  if (!groups || !hierarchies) return {};
+  const proc::Hierarchies* hierarchies = hierarchies_.now(*root_);
+  if (!groups || hierarchies == nullptr) return {};
   const auto around = proc::directories_of(*hierarchies, *groups);
   std::pair<std::size_t, LeaseId> best;
   const auto look = [&](LeaseId lease, const std::string& path, std::uint64_t inode) {

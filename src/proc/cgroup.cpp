@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -241,6 +242,19 @@ Result<Hierarchies> find_hierarchies(const ProcRoot& root) {
   return parse_mountinfo(*text);
 }
 
+const Hierarchies* MountedHierarchies::now(const ProcRoot& root) {
+  if (!mounts_) {
+    const auto self = root.open_directory("self");
+    if (self) mounts_ = Fd(::openat(self->get(), "mountinfo", O_RDONLY | O_CLOEXEC));
+  }
+  pollfd changes{mounts_.get(), POLLPRI, 0};
+  if (known_ && mounts_ && ::poll(&changes, 1, 0) == 0) return &*known_;
+  auto found = find_hierarchies(root);
+  known_.reset();
+  if (found) known_ = std::move(*found);
+  return known_ ? &*known_ : nullptr;
+}
+
 ProcessCgroups parse_process_cgroups(std::string_view text) {
   ProcessCgroups found;
   for (const auto line : split(text, '\n')) {
@@ -271,7 +285,7 @@ std::vector<std::string> directories_of(const Hierarchies& hierarchies, const Pr
   std::vector<std::string> found;
   for (const CgroupMount& mount : hierarchies.mounts) {
     const auto v1 = mount.controllers.empty() ? groups.v1.end() : groups.v1.find(mount.controllers.front());
-    if (!mount.v2 && v1 == groups.v1.end()) continue;
+    if (mount.v2 ? groups.removed : v1 == groups.v1.end()) continue;
     std::string directory = directory_of(mount, mount.v2 ? groups.v2 : v1->second);
     if (!directory.empty()) found.push_back(std::move(directory));
   }

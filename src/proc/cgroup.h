@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,16 @@ struct Hierarchies {
 Hierarchies parse_mountinfo(std::string_view text);
 Result<Hierarchies> find_hierarchies(const ProcRoot& root);  // of our mount namespace
 
+// The same, read again only after mounts have changed: the list of mounts may be long. One thread at a time.
+class MountedHierarchies {
+ public:
+  const Hierarchies* now(const ProcRoot& root);  // null: they cannot be read
+
+ private:
+  Fd mounts_;  // its poll() tells of changes
+  std::optional<Hierarchies> known_;
+};
+
 // The groups of a process: its path in each hierarchy. `v2` is "" if it is not known.
 struct ProcessCgroups {
   std::string v2;                         // "/user.slice/…"
@@ -54,7 +65,8 @@ struct ProcessCgroups {
 };
 ProcessCgroups parse_process_cgroups(std::string_view text);
 Result<ProcessCgroups> cgroups_of(const ProcRoot& root, std::int32_t pid);
-// The directories of these groups, one in each hierarchy that shows its group.
+// The directories of these groups, one in each hierarchy that shows its group. Not of a removed group: another one may
+// have its name.
 std::vector<std::string> directories_of(const Hierarchies& hierarchies, const ProcessCgroups& groups);
 
 // A group directory at the time when a user named it. The inode distinguishes it from a later directory of the same

@@ -3,7 +3,11 @@
 
 #include "proc/test_support.h"
 
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace sublet::proc {
 namespace {
@@ -83,6 +87,26 @@ TEST(ProcessCgroups, HaveADirectoryInEachHierarchyThatShowsThem) {
             (std::vector<std::string>{"/sys/fs/cgroup/cpu,cpuacct/a", "/sys/fs/cgroup/memory",
                                       "/sys/fs/cgroup/unified/b/c"}));
   EXPECT_TRUE(directories_of(mounts, parse_process_cgroups("")).empty());
+  EXPECT_TRUE(directories_of(mounts, parse_process_cgroups("0::/b/c (deleted)\n")).empty()) << "that of another group";
+}
+
+TEST(MountedHierarchies, AreReadAgainAfterAMount) {
+  const TempDir top;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto root = ProcRoot::open();
+    MountedHierarchies mounted;
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) ::_exit(2);
+    const Hierarchies* before = mounted.now(*root);
+    if (before == nullptr || before != mounted.now(*root)) ::_exit(1);
+    const std::size_t count = before->mounts.size();
+    if (::mount("none", top.path().c_str(), "cgroup2", 0, nullptr) != 0) ::_exit(2);
+    ::_exit(mounted.now(*root)->mounts.size() == count + 1 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == 2) GTEST_SKIP() << "may not mount";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(ProcessesBelow, WalksTheTreeAndOrders) {
