@@ -105,7 +105,7 @@ class Limits final : public engine::Capability {
   void begin(Asked& asked);
   bool is_early(const proc::Peer& sender) const;
   Time begin_early(Time now);  // -> when it is to be called again
-  std::size_t processes_of(const std::string& user) const;
+  std::size_t processes_of(const Who& who) const;
   int share_page(const LeaseLimit& limit) const;
   const core::Lease* lease_for(const proc::Peer& sender) const;
   LeaseLimit* limit_of(const core::Lease& lease);

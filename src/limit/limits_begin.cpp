@@ -10,8 +10,8 @@
 namespace sublet::limit {
 namespace {
 
-// Beyond these, a process is not limited. One user cannot take the places of all others.
-constexpr std::size_t most_members = 1024, most_of_user = 2048, most_processes = 8192;
+// Beyond these, a process is not limited. One user of a tenant cannot take the places of all others.
+constexpr std::size_t most_members = 1024, most_of_one = 2048, most_processes = 8192;
 constexpr Duration look_again = std::chrono::milliseconds(50);  // at processes that may belong to a lease soon
 
 }  // namespace
@@ -67,10 +67,10 @@ int Limits::share_page(const LeaseLimit& limit) const {
   return -1;
 }
 
-std::size_t Limits::processes_of(const std::string& user) const {
+std::size_t Limits::processes_of(const Who& who) const {
   std::size_t sum = 0;
   for (const auto& [id, limit] : limits_)
-    if (limit.who.second == user) sum += limit.members.size();
+    if (limit.who == who) sum += limit.members.size();
   return sum;
 }
 
@@ -94,7 +94,7 @@ void Limits::begin(Asked& asked) {
   const auto known = processes_.find(sender.process);
   const bool is_new = known == processes_.end();
   if (limit == nullptr || (!is_new && known->second.lease != lease->id)) return answer(asked, SUBLET_CREDIT_UNKNOWN);
-  if (is_new && (limit->members.size() >= most_members || processes_of(lease->user) >= most_of_user ||
+  if (is_new && (limit->members.size() >= most_members || processes_of(limit->who) >= most_of_one ||
                  processes_.size() >= most_processes)) {
     log::warn({.lease = lease->id}, "process {} has no limit: {} processes have one, {} of them in this lease",
               sender.pid, processes_.size(), limit->members.size());

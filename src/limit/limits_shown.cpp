@@ -25,7 +25,7 @@ std::string phrase(Escape why) {
     case Escape::other_user: return "belongs to another user, and never asked for its limit";
     case Escape::mps: return "is a server of MPS, which allocates for other processes";
     case Escape::debugger: return "is under a debugger, and never asked for its limit";
-    case Escape::bypassed: return "calls the driver past the interposer";
+    case Escape::bypassed: return "has the interposer's library, and memory that no limit covers";
     case Escape::uncovered: return "calls a driver that the interposer does not know";
     case Escape::beyond_credit: break;
   }
@@ -84,7 +84,7 @@ std::optional<Seen> Limits::seen_of(const core::Lease& lease, const std::string&
   Seen seen{.used = *use.used};
   const auto process = processes_.find(use.process);
   if (process == processes_.end()) {
-    seen.is_others = is_others(lease, use.process);
+    seen.is_others = seen.used > unlimited_slack && is_others(lease, use.process);
     seen.name = engine_.programs().name(use.process);
     return seen;
   }
@@ -103,6 +103,7 @@ void Limits::look_closer(ProcessRef process, Seen& seen, const Escaped* before) 
   if (why != Escape::never_asked && why != Escape::beyond_credit) return;
   const proc::ProcRoot& root = engine_.programs().root();
   seen.is_traced = is_traced(root, process);
+  if (seen.is_traced && !seen.credit) return;
   if (before != nullptr && (before->why == Escape::bypassed || before->why == why)) {
     seen.is_bypassing = before->why == Escape::bypassed;
     return;
@@ -121,7 +122,7 @@ void Limits::look_at(const core::Lease& lease, const core::Device& device, const
     if (seen) look_closer(use.process, *seen, last != before.end() ? &last->second : nullptr);
     const auto why = seen ? judge(*seen) : std::nullopt;
     if (!why) continue;
-    const bool is_certain = last != before.end() && last->second.why == *why;
+    const bool is_certain = last != before.end();  // whatever the reason was: a debugger may come and go
     escaped_[place] = {*why, engine_.programs().name(use.process), seen->used, is_certain};
     if (is_certain) outside += std::max(seen->used - seen->credit.value_or(Bytes{}), Bytes{});
   }

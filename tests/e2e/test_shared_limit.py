@@ -386,7 +386,13 @@ def test_a_debugger_at_a_process_without_a_limit_is_told(card, folder):
             pytest.skip("nothing can be traced here")
         assert inside.ask("1 take 100") == [0, 100]
         wait_until(lambda: uncontrolled(inside) == [("debugger", bare)], "it is told")
-    wait_until(lambda: uncontrolled(inside) == [("never_asked", bare)], "the debugger has left")
+        inside.ask("0 take 1000")
+
+    def told_to_the_end(code):
+        inside.ask("0 take 1000")
+        return uncontrolled(inside) == [(code, bare)]
+    wait_until(lambda: told_to_the_end("never_asked"), "the debugger has left")
+    assert inside.used() <= 512 * MIB, "its bytes were never free for the others"
     inside.end()
 
 
