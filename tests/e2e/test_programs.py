@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Supervised programs: restarts, kept memory, ceilings, and the death of everything around them."""
 import os
+import pathlib
 import signal
 import subprocess
 

@@ -138,7 +138,7 @@ def test_ci_runs_both_groups_and_sums_them(tmp_path, first, second, status, clos
     (tmp_path / "dev").write_text("\n".join([*fake, "exit 1", ""]))
     (tmp_path / "dev").chmod(0o755)
     done = subprocess.run([tmp_path / ".ci/run"], capture_output=True, text=True, timeout=60,
-                          env={"PATH": "/usr/bin:/bin"})
+                          env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)})
     lines = done.stdout.splitlines()
     assert lines[:2] == ["dev test", "dev test heavy"] and lines[2].startswith("the slowest of ")
     assert lines[-1] == closing and done.returncode == status
