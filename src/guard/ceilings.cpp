@@ -61,8 +61,8 @@ void Ceilings::note(const core::Lease& lease) {
   const Limits limits = limits_of(lease);
   const bool limited = limits.ceiling > Bytes{} || limits.soft_limit > Bytes{};
   const auto known = watched_.find(lease.id);
-  // A program that is paused or ended needs its processor time for that.
-  if (known != watched_.end() && (!limited || lease.state != core::LeaseState::active))
+  // A program that is paused, or was asked to end, needs its processor time for that.
+  if (known != watched_.end() && (!limited || lease.state != core::LeaseState::active || lease.stop_requested))
     let_run(lease.id, known->second);
   // A program that was asked to end is watched until it has ended.
   if (!limited || (lease.ended() && !lease.stop_requested)) {
@@ -201,7 +201,7 @@ void Ceilings::act_on(Over over, Time now) {
   if (lease == nullptr || watched == watched_.end() || watched->second.limits != over.limits) return;  // they changed
   const bool is_active = lease->state == core::LeaseState::active;
   if (over.act == Act::warn) {
-    if (!is_active) return;
+    if (!is_active || lease->stop_requested) return;
     approach(over, watched->second);
     return declare(over, now);
   }

@@ -118,6 +118,20 @@ TEST_F(GuardTest, AFailureForLackOfPromisedMemoryNamesTheTaker) {
   EXPECT_FALSE(has(reasons_of(memory_, other), "run out of memory")) << "it did not fail";
 }
 
+TEST_F(GuardTest, AProgramThatIsAskedToEndIsSlowedNoMore) {
+  programs_->keepers_live = true;
+  const LeaseId id = run(10, GiB, {GiB, 512 * MiB});
+  card_->used = {{10, 600 * MiB}};
+  pass(1s);
+  ASSERT_EQ(programs_->cpu_limits, std::vector{25});
+  request(core::Release{.lease = id, .stop = true});
+  settle();
+  ASSERT_TRUE(lease(id).stop_requested && !lease(id).ended()) << "it saves its work";
+  EXPECT_EQ(programs_->cpu_limits, (std::vector{25, 0}));
+  pass(1s);
+  EXPECT_EQ(programs_->cpu_limits, (std::vector{25, 0})) << "it is still above its soft limit";
+}
+
 // -------------------------------------------------------------------------------- without a store
 
 TEST_F(GuardTest, ACeilingNeedsNoDisk) {

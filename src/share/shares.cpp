@@ -100,13 +100,13 @@ Time Shares::due(Time now) {
   return Time::never();
 }
 
-// A program that is paused or ended needs its processor time for that.
+// A program that is paused, or was asked to end, needs its processor time for that.
 void Shares::slow(const core::Lease& lease, Time now) {
   std::optional<double> used;
   std::optional<Excess> excess;
   std::string device;
   for (const auto& [uuid, on] : leases_.at(lease.id)) {
-    if (lease.state != core::LeaseState::active || on.audit.is_stale(now)) continue;
+    if (lease.state != core::LeaseState::active || lease.stop_requested || on.audit.is_stale(now)) continue;
     used = std::max(used, on.audit.used());
     if (on.audit.excess() && (!excess || on.audit.excess()->percent > excess->percent))
       excess = on.audit.excess(), device = uuid;
