@@ -105,10 +105,10 @@ void CpuLimits::gather(int group, std::span<const ProcessRef> members, const std
 std::string CpuLimits::lift(LeaseId lease) {
   const auto found = limited_.find(lease);
   if (found == limited_.end()) return {};
-  const std::string path = std::move(found->second);
-  limited_.erase(found);
+  const std::string path = found->second;
   const Fd group = open_group(AT_FDCWD, path.c_str());
   if (group && !lift_group(group.get())) return failure("lift the limit of", path);
+  limited_.erase(found);
   const proc::CgroupMount* v1 = hierarchies_.v1("cpu");
   if (v1 != nullptr && path.starts_with(v1->path + "/")) {  // rmdir refuses both unless they are empty
     (void)::rmdir(path.c_str());

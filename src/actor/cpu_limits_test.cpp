@@ -57,6 +57,19 @@ TEST_F(CpuLimitsTest, UseTheLeasesGroupOfTheUnifiedHierarchy) {
   EXPECT_EQ(limits->lift(LeaseId{7}), "") << "nothing is left to lift";
 }
 
+TEST_F(CpuLimitsTest, LiftAgainWhatWasNotLifted) {
+  const std::string file = dir.path("v2/unit/sublet/lease-7/cpu.max");
+  dir.write("v2/unit/sublet/lease-7/cpu.max", "max 100000");
+  EXPECT_EQ(limit(25), "");
+  std::filesystem::remove(file);
+  std::filesystem::create_directory(file);
+  EXPECT_NE(limits->lift(LeaseId{7}), "");
+  std::filesystem::remove(file);
+  dir.write("v2/unit/sublet/lease-7/cpu.max", "25000 100000");
+  EXPECT_EQ(limits->lift(LeaseId{7}), "");
+  EXPECT_EQ(read("v2/unit/sublet/lease-7/cpu.max").substr(0, 10), "max 100000");
+}
+
 TEST_F(CpuLimitsTest, MoveTheProgramToAGroupOfVersion1) {
   dir.write("v1/unit/sublet/lease-7/cpu.cfs_period_us", "");
   dir.write("v1/unit/sublet/lease-7/cpu.cfs_quota_us", "-1");

@@ -9,6 +9,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 namespace sublet::machine {
 
@@ -204,13 +205,15 @@ void LocalPrograms::limit_cpu(LeaseId lease, CpuCause cause, int percent, std::f
     if (program) program->cpu_percents[static_cast<std::size_t>(cause)] = 0;
     return boost::asio::post(io_, [done = std::move(done), unknown] { done(unknown); });
   }
-  program->cpu_percents[static_cast<std::size_t>(cause)] = percent;
+  const int before = std::exchange(program->cpu_percents[static_cast<std::size_t>(cause)], percent);
   actor_.order({.verb = actor::Verb::slow, .lease = lease.number, .percent = program->cpu_percent()}, {},
-               [done = std::move(done), unknown, program, cause, percent](const actor::Reply& reply) {
+               [done = std::move(done), unknown, program, cause, percent, before](const actor::Reply& reply) {
                  if (reply.code == actor::Code::ok) return done({});
+                 const bool is_lost = reply.code == actor::Code::lost || reply.code == actor::Code::not_followed;
                  int& ordered = program->cpu_percents[static_cast<std::size_t>(cause)];
-                 if (ordered == percent) ordered = 0;  // the caller knows of no limit
-                 if (reply.code == actor::Code::lost || reply.code == actor::Code::not_followed) return done(unknown);
+                 // A limit that was not changed is still in force. One that was not lifted goes with the next order.
+                 if (ordered == percent && percent > 0) ordered = is_lost ? 0 : before;
+                 if (is_lost) return done(unknown);
                  done({reply.path[0] != '\0' ? std::string(reply.path) : std::string(to_string(reply.code))});
                });
 }

@@ -82,9 +82,14 @@ TEST(Programs, TheSmallestLimitOfProcessorTimeCounts) {
   EXPECT_EQ(limit(CpuCause::share, 50), 25u);
   EXPECT_EQ(limit(CpuCause::share, 10), 10u);
   EXPECT_EQ(limit(CpuCause::share, 0), 25u);
-  // A limit that was refused is none.
+  // A limit that was refused is none, and a change that was refused leaves the limit in force.
   EXPECT_EQ(limit(CpuCause::share, 5, actor::Code::failed), 5u);
   EXPECT_FALSE(results.back().passes || results.back().why_not.empty());
+  EXPECT_EQ(limit(CpuCause::share, 20), 20u);
+  EXPECT_EQ(limit(CpuCause::share, 5, actor::Code::failed), 5u);
+  EXPECT_EQ(limit(CpuCause::memory, 30), 20u);
+  EXPECT_EQ(limit(CpuCause::memory, 25), 20u);
+  EXPECT_EQ(limit(CpuCause::share, 0), 25u);
   // A new actor has lifted the limits of the one before.
   world.actor.orders.clear();
   world.programs.introduce_all();

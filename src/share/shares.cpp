@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace sublet::share {
 namespace {
@@ -94,14 +95,15 @@ Time Shares::due(Time now) {
   for (const auto& [id, lease] : engine_.state().leases.by_id)
     if (lease.state == core::LeaseState::active && is_held(lease))
       for (const std::string& device : lease.devices) look_at(lease, device);
+  Time next = Time::never();
   for (const auto& [id, devices] : leases_)
-    if (const core::Lease* lease = core::find(engine_.state(), id)) slow(*lease, now);
+    if (const core::Lease* lease = core::find(engine_.state(), id)) next = std::min(next, slow(*lease, now));
   forget_ended();
-  return Time::never();
+  return next;
 }
 
-// A program that is paused, or was asked to end, needs its processor time for that.
-void Shares::slow(const core::Lease& lease, Time now) {
+// A program that is paused, or was asked to end, needs its processor time for that. Returns when to look again.
+Time Shares::slow(const core::Lease& lease, Time now) {
   std::optional<double> used;
   std::optional<Excess> excess;
   std::string device;
@@ -113,34 +115,47 @@ void Shares::slow(const core::Lease& lease, Time now) {
   }
   auto known = slowed_.find(lease.id);
   if (known == slowed_.end()) {
-    if (!excess) return;
+    if (!excess) return Time::never();
     known = slowed_.emplace(lease.id, Slowed{.excess = *excess, .device = device}).first;
   }
   Slowed& slowed = known->second;
-  if (slowed.is_asked) return;
+  if (slowed.is_asked) return Time::never();
   slowed.throttle.look(now, slowed.why_not.empty() ? used : std::nullopt, excess.has_value(), lease.share);
-  if (slowed.throttle.percent() != slowed.ordered) order(lease.id, slowed);
-  else if (slowed.ordered == 0 && !excess) slowed_.erase(known);
+  if (slowed.throttle.percent() == slowed.in_force) {
+    if (slowed.in_force == 0 && !excess) slowed_.erase(known);
+    return Time::never();
+  }
+  if (now < slowed.lift_again) return slowed.lift_again;
+  order(lease.id, slowed);
+  return Time::never();
 }
 
 void Shares::order(LeaseId lease, Slowed& slowed) {
   const int percent = slowed.throttle.percent();
   slowed.is_asked = true;
-  const auto answered = [this, lease, percent](const machine::CpuLimited& done) {
-    const auto found = slowed_.find(lease);
-    if (found == slowed_.end()) return;
-    Slowed& now = found->second;
-    now.is_asked = false, now.is_answered = true;
-    now.ordered = done.why_not.empty() ? percent : 0;
-    if (!done.why_not.empty()) {
-      now.throttle.reset();
-      if (!done.passes) now.why_not = done.why_not;
+  const auto done = [this, lease, percent](const machine::CpuLimited& result) { answered(lease, percent, result); };
+  engine_.machine().programs->limit_cpu(lease, machine::CpuCause::share, percent, done);
+}
+
+// A limit that was not changed is still in force, and is lifted next.
+void Shares::answered(LeaseId lease, int percent, const machine::CpuLimited& done) {
+  const auto found = slowed_.find(lease);
+  if (found == slowed_.end()) return;
+  Slowed& slowed = found->second;
+  slowed.is_asked = false, slowed.is_answered = true;
+  if (done.why_not.empty()) {
+    slowed.in_force = percent;
+    slowed.logged.clear();
+  } else {
+    slowed.throttle.reset();
+    if (done.passes) slowed.in_force = 0;  // no actor limits the program
+    else if (percent > 0) slowed.why_not = done.why_not;
+    else slowed.lift_again = engine_.now() + window;
+    if (std::exchange(slowed.logged, done.why_not) != done.why_not)
       log::warn({.lease = lease}, "the limit of its processor time is not {}: {}", percent > 0 ? "set" : "lifted",
                 done.why_not);
-    }
-    engine_.call_capabilities();
-  };
-  engine_.machine().programs->limit_cpu(lease, machine::CpuCause::share, percent, answered);
+  }
+  engine_.call_capabilities();
 }
 
 // The text stays the same while the warning lasts: another text would be another event.
@@ -152,8 +167,8 @@ std::vector<engine::Warning> Shares::warnings(Time) const {
     std::string text =
         fmt::format("{} has used {:.0f} % of the computing time of {}, and its share is {} %", core::name_of(*lease),
                     slowed.excess.percent, core::device_names(engine_.state(), {slowed.device}).front(), lease->share);
-    if (slowed.ordered > 0) text += "; its program gets less processor time until it is within its share";
-    if (!slowed.why_not.empty()) text += fmt::format("; its processor time is not limited: {}", slowed.why_not);
+    if (slowed.in_force > 0) text += "; its program gets less processor time until it is within its share";
+    else if (!slowed.why_not.empty()) text += fmt::format("; its processor time is not limited: {}", slowed.why_not);
     all.push_back({"share_exceeded", std::move(text),
                    fmt::format("sublet why {} names processes that its limit does not hold", to_string(id)),
                    slowed.excess.since});
@@ -179,8 +194,8 @@ std::string Shares::lease_field(std::string_view name, const core::Lease& lease)
   }
   out.end_array().key("busy_seconds").raw(number(busy)).key("waited_seconds").raw(number(waited));
   out.key("processor_percent");
-  if (const auto slowed = slowed_.find(lease.id); slowed != slowed_.end() && slowed->second.ordered > 0)
-    out.value(slowed->second.ordered);
+  if (const auto slowed = slowed_.find(lease.id); slowed != slowed_.end() && slowed->second.in_force > 0)
+    out.value(slowed->second.in_force);
   else out.value(nullptr);
   return out.end_object().take();
 }

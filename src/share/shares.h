@@ -48,15 +48,18 @@ class Shares final : public engine::Capability, public credit::Shares {
     Excess excess;       // at the beginning
     std::string device;  // uuid of the device with this excess
     Throttle throttle{};
-    int ordered = 0;           // percent of one processor; 0: not limited
+    int in_force = 0;          // percent of one processor; 0: not limited
     bool is_asked = false;     // the newest order is not answered
     bool is_answered = false;  // an order was answered
     std::string why_not{};     // why the program cannot be limited
+    Time lift_again{};         // after an order to lift the limit has failed
+    std::string logged{};      // the newest failure
   };
   void look_at(const core::Lease& lease, const std::string& device);
   void forget_ended();
-  void slow(const core::Lease& lease, Time now);
+  Time slow(const core::Lease& lease, Time now);
   void order(LeaseId lease, Slowed& slowed);
+  void answered(LeaseId lease, int percent, const machine::CpuLimited& done);
 
   engine::Engine& engine_;
   const Duration longest_window_;

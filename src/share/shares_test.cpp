@@ -218,5 +218,28 @@ TEST_F(SharesTest, AProgramThatIsAskedToEndHasItsWholeProcessor) {
   EXPECT_EQ(told(), "null");
 }
 
+TEST_F(SharesTest, ALimitWhoseChangeIsRefusedIsLifted) {
+  begin(), answer();
+  read(20), answer({.why_not = "Invalid argument"});
+  EXPECT_EQ(programs_->orders, (Orders{50, 63, 0})) << "what is in force is lifted at once";
+  EXPECT_EQ(told(), "50") << "until this is done";
+  EXPECT_NE(warning(), "");
+  answer();
+  EXPECT_EQ(told(), "null");
+  EXPECT_EQ(warning(), "");
+}
+
+TEST_F(SharesTest, ALimitThatIsNotLiftedIsLiftedAgain) {
+  begin(), answer();
+  request(core::Release{.lease = id_, .stop = true});
+  settle();
+  answer({.why_not = "Device or resource busy"});
+  EXPECT_EQ(programs_->orders, (Orders{50, 0})) << "not at once";
+  EXPECT_EQ(told(), "50");
+  read(90), answer();
+  EXPECT_EQ(programs_->orders, (Orders{50, 0, 0}));
+  EXPECT_EQ(told(), "null");
+}
+
 }  // namespace
 }  // namespace sublet::share
