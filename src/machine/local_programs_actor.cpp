@@ -200,9 +200,12 @@ void LocalPrograms::keep_from_swap(LeaseId lease, ProcessRef process, bool keep,
 void LocalPrograms::limit_cpu(LeaseId lease, CpuCause cause, int percent, std::function<void(const CpuLimited&)> done) {
   const auto program = find(lease);
   // An actor that knows no program has lifted the limits of the one before.
-  const CpuLimited unknown{percent == 0 ? "" : "the actor does not know its program", true};
+  CpuLimited unknown{percent == 0 ? "" : "the actor does not know its program", true};
   if (!program || !program->introduced) {
     if (program) program->cpu_percents[static_cast<std::size_t>(cause)] = 0;
+    // Only programs with a keeper are introduced.
+    if (percent > 0 && (!program || !program->owner.keeper)) unknown = {"Sublet did not start its program"};
+    else if (percent > 0 && !program->refusal.empty()) unknown.why_not = program->refusal;
     return boost::asio::post(io_, [done = std::move(done), unknown] { done(unknown); });
   }
   const int before = std::exchange(program->cpu_percents[static_cast<std::size_t>(cause)], percent);

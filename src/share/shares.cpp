@@ -120,7 +120,7 @@ Time Shares::slow(const core::Lease& lease, Time now) {
   }
   Slowed& slowed = known->second;
   if (slowed.is_asked) return Time::never();
-  slowed.throttle.look(now, slowed.why_not.empty() ? used : std::nullopt, excess.has_value(), lease.share);
+  slowed.throttle.look(now, slowed.is_final ? std::nullopt : used, excess.has_value(), lease.share);
   if (slowed.throttle.percent() == slowed.in_force) {
     if (slowed.in_force == 0 && !excess) slowed_.erase(known);
     return Time::never();
@@ -145,11 +145,12 @@ void Shares::answered(LeaseId lease, int percent, const machine::CpuLimited& don
   slowed.is_asked = false, slowed.is_answered = true;
   if (done.why_not.empty()) {
     slowed.in_force = percent;
+    if (percent > 0) slowed.why_not.clear();
     slowed.logged.clear();
   } else {
     slowed.throttle.reset();
     if (done.passes) slowed.in_force = 0;  // no actor limits the program
-    else if (percent > 0) slowed.why_not = done.why_not;
+    if (percent > 0) slowed.why_not = done.why_not, slowed.is_final = !done.passes;
     else slowed.lift_again = engine_.now() + window;
     if (std::exchange(slowed.logged, done.why_not) != done.why_not)
       log::warn({.lease = lease}, "the limit of its processor time is not {}: {}", percent > 0 ? "set" : "lifted",

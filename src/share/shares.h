@@ -51,7 +51,8 @@ class Shares final : public engine::Capability, public credit::Shares {
     int in_force = 0;          // percent of one processor; 0: not limited
     bool is_asked = false;     // the newest order is not answered
     bool is_answered = false;  // an order was answered
-    std::string why_not{};     // why the program cannot be limited
+    std::string why_not{};     // why the program is not limited
+    bool is_final = false;     // it cannot be limited, and no other order is given
     Time lift_again{};         // after an order to lift the limit has failed
     std::string logged{};      // the newest failure
   };

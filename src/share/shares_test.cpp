@@ -241,5 +241,28 @@ TEST_F(SharesTest, ALimitThatIsNotLiftedIsLiftedAgain) {
   EXPECT_EQ(told(), "null");
 }
 
+TEST_F(SharesTest, AnOrderForAProgramThatCannotBeLimitedIsGivenOnce) {
+  begin(), answer({.why_not = "Sublet did not start its program"});
+  EXPECT_TRUE(warning().ends_with("; its processor time is not limited: Sublet did not start its program"));
+  read(90, 10);
+  EXPECT_EQ(programs_->orders, Orders{50});
+  read(0, 3);
+  EXPECT_EQ(warning(), "");
+}
+
+TEST_F(SharesTest, AFailureThatPassesIsLoggedOnceAndTold) {
+  testing::internal::CaptureStdout();
+  begin(), answer({.why_not = "the actor does not know its program", .passes = true});
+  for (int i = 0; i < 5; ++i)
+    read(90), answer({.why_not = "the actor does not know its program", .passes = true});
+  const std::string logged = testing::internal::GetCapturedStdout();
+  EXPECT_NE(logged.find("is not set"), std::string::npos);
+  EXPECT_EQ(logged.find("is not set"), logged.rfind("is not set")) << logged;
+  EXPECT_TRUE(warning().ends_with("; its processor time is not limited: the actor does not know its program"));
+  read(90), answer();
+  EXPECT_EQ(told(), "50") << "the actor has come";
+  EXPECT_TRUE(warning().ends_with("; its program gets less processor time until it is within its share"));
+}
+
 }  // namespace
 }  // namespace sublet::share
