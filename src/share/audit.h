@@ -38,6 +38,8 @@ class Audit {
   std::uint32_t gain() const { return static_cast<std::uint32_t>(gain_); }
   // Whether the newest reading is too old for `used` and `excess` to be true now.
   bool is_stale(Time now) const { return !last_ || now - *last_ > longest_; }
+  // When the newest reading was taken; the beginning of time: there is none.
+  Time read_at() const { return last_.value_or(Time{}); }
   // Percent of the device in the last window: by the card, or as charged where the card does not tell.
   std::optional<double> used() const { return used_; }
   const std::optional<Excess>& excess() const { return excess_; }

@@ -105,11 +105,12 @@ Time Shares::due(Time now) {
 // A program that is paused, or was asked to end, needs its processor time for that. Returns when to look again.
 Time Shares::slow(const core::Lease& lease, Time now) {
   std::optional<double> used;
+  Time read_at;
   std::optional<Excess> excess;
   std::string device;
   for (const auto& [uuid, on] : leases_.at(lease.id)) {
     if (lease.state != core::LeaseState::active || lease.stop_requested || on.audit.is_stale(now)) continue;
-    used = std::max(used, on.audit.used());
+    if (on.audit.used() > used) used = on.audit.used(), read_at = on.audit.read_at();
     if (on.audit.excess() && (!excess || on.audit.excess()->percent > excess->percent))
       excess = on.audit.excess(), device = uuid;
   }
@@ -120,7 +121,7 @@ Time Shares::slow(const core::Lease& lease, Time now) {
   }
   Slowed& slowed = known->second;
   if (slowed.is_asked) return Time::never();
-  slowed.throttle.look(now, slowed.is_final ? std::nullopt : used, excess.has_value(), lease.share);
+  slowed.throttle.look(read_at, slowed.is_final ? std::nullopt : used, excess.has_value(), lease.share);
   if (slowed.throttle.percent() == slowed.in_force) {
     if (slowed.in_force == 0 && !excess) slowed_.erase(known);
     return Time::never();

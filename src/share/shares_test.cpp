@@ -264,5 +264,17 @@ TEST_F(SharesTest, AFailureThatPassesIsLoggedOnceAndTold) {
   EXPECT_TRUE(warning().ends_with("; its program gets less processor time until it is within its share"));
 }
 
+TEST_F(SharesTest, AReadingCountsOnceUntilTheNextOne) {
+  begin(), answer();
+  for (int i = 0; i < 3; ++i) {
+    clock_->advance(1s);
+    engine_->call_capabilities();
+    settle();
+  }
+  EXPECT_EQ(programs_->orders, Orders{50}) << "readings are seldom";
+  read(90);
+  EXPECT_EQ(programs_->orders, (Orders{50, 25}));
+}
+
 }  // namespace
 }  // namespace sublet::share

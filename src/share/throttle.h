@@ -13,8 +13,8 @@ namespace sublet::share {
 
 class Throttle {
  public:
-  // A reading. `used`: percent of the device on which the lease is furthest over its share; unset: not known, and
-  // nothing is held back for what is not known. `exceeded`: the use has been above the share for some time.
+  // A reading that was taken `at`. `used`: percent of the device on which the lease is furthest over its share; unset:
+  // not known, and nothing is held back for it. `exceeded`: the use has been above the share for some time.
   void look(Time at, std::optional<double> used, bool exceeded, int share) {
     if (!used) return reset();
     if (at - last_ < window) return;  // the use is that of a window
