@@ -310,9 +310,13 @@ static uint32_t ask_for_more(uint32_t account, uint64_t needed) {
   }
 }
 
-/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait. -> 0:
- * there are none */
 static uint32_t times_begun;
+/* 1: the daemon may have given pages that never came here. It grants more on those then, so that it is not asked for
+ * more before the process has begun again. */
+static uint32_t must_begin;
+
+/* The daemon knows the pages that it gave last, so that one thread asks for them and takes them. Others wait, and go by
+ * what that thread got. -> 0: there are none */
 static int begin_again(uint32_t before) {
   static uint32_t is_busy;
   uint32_t no = 0;
@@ -320,11 +324,11 @@ static int begin_again(uint32_t before) {
     sublet_kernel(SYS_sched_yield, 0, 0, 0, 0, 0, 0);
     no = 0;
   }
-  int is_begun = 1;
   if (__atomic_load_n(&times_begun, __ATOMIC_ACQUIRE) == before) {
-    is_begun = ask_for_pages(sublet_move) > 0;
+    __atomic_store_n(&must_begin, ask_for_pages(sublet_move) <= 0, __ATOMIC_RELEASE);
     __atomic_fetch_add(&times_begun, 1, __ATOMIC_RELEASE);
   }
+  const int is_begun = !__atomic_load_n(&must_begin, __ATOMIC_ACQUIRE);
   __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE);
   return is_begun;
 }
@@ -338,8 +342,10 @@ int sublet_ask_for_credit(int account, uint64_t needed) {
   uint32_t result = SUBLET_CREDIT_UNKNOWN;
   for (int i = 0; i < MOST_BEGINNINGS; ++i) {
     const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
-    result = ask_for_more((uint32_t)account, needed);
-    if (result != SUBLET_CREDIT_UNKNOWN || !has_begun_here() || !begin_again(before)) break;
+    const int may_ask = !__atomic_load_n(&must_begin, __ATOMIC_ACQUIRE);
+    result = may_ask ? ask_for_more((uint32_t)account, needed) : SUBLET_CREDIT_UNKNOWN;
+    if (result != SUBLET_CREDIT_UNKNOWN || !has_begun_here()) break;
+    if (!begin_again(before)) return -1;
   }
   if (result >= NO_ANSWER) return -1;
   return result == SUBLET_CREDIT_GRANTED;
@@ -359,6 +365,8 @@ int sublet_look_at_daemon(int account, uint64_t now) {
   const uint32_t before = __atomic_load_n(&times_begun, __ATOMIC_ACQUIRE);
   const uint32_t result = ask(&question, &files, read_clock() + TIME_OF_LAUNCH, TIME_OF_LAUNCH);
   close_files(&files);
-  if (result == SUBLET_CREDIT_UNKNOWN) begin_again(before);
+  const int has_answered = result < NO_ANSWER;
+  if (result == SUBLET_CREDIT_UNKNOWN || (has_answered && __atomic_load_n(&must_begin, __ATOMIC_ACQUIRE)))
+    begin_again(before);
   return 1;
 }

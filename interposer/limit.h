@@ -134,7 +134,8 @@ void sublet_look_at_pools(int account);
 void sublet_begin_limit(void);
 /* The same in a later call, if there was no free descriptor for that. 1: the process has its limits now. */
 int sublet_begin_late(void);
-/* Asks for credit of `needed` bytes in all. 1: granted, 0: there is none, -1: nobody has answered. */
+/* Asks for credit of `needed` bytes in all. 1: granted, 0: there is none, -1: nobody has answered, or the process could
+ * not begin again with a daemon that has started again. */
 int sublet_ask_for_credit(int account, uint64_t needed);
 
 /* --- hooks.c */

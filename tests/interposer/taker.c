@@ -7,7 +7,7 @@
  * again with the library. `closefrom` closes all descriptors but those of the streams. `scribble N` writes N
  * random words to the page that the daemon reads, and `die CALL` ends the process at that system call, as does
  * TAKER_DIES_AT at the beginning. `taker ticking` gets a signal each millisecond. `taker full N` begins with
- * N free descriptors, and `room` ends that. */
+ * N free descriptors. `full N` leaves so many later, and `room` ends that. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -223,6 +223,7 @@ int main(int words_count, char** words) {
     if (strcmp(word, "fail") == 0)
       for (result = 0; number > 0; --number) result = launch(NULL, 1);
     if (strcmp(word, "second") == 0) result = second();
+    if (strcmp(word, "full") == 0) result = set_room(number);
     if (strcmp(word, "room") == 0) result = set_room(-1);
     if (strcmp(word, "scribble") == 0) result = scribble(number);
     if (strcmp(word, "die") == 0) result = sscanf(line, "%*s %15s", name) < 1 || die_at(name) != 0;

@@ -187,19 +187,6 @@ def test_a_process_without_a_daemon_has_no_limit(place):
     assert place.daemon.questions == []
 
 
-@pytest.mark.parametrize("free", [0, 1, 2])
-def test_a_program_without_a_free_descriptor_gets_its_limit_later(place, free):
-    """The driver needs some in cuInit, then the socket one, and the pages two."""
-    program = place.start("full", place.begun[1] + free)
-    assert program.read() == [0, 0] and program.ask("info")[0] == 0
-    assert program.ask("take 1") == [0, 1] and program.ask("info")[2] > LIMIT
-    assert program.ask("room") == [0, 1]
-    wait_until(lambda: program.ask("info")[2] == LIMIT, "a later call has begun with the daemon")
-    result, blocks = program.ask("take 1000")
-    assert result == OUT_OF_MEMORY and blocks >= 252
-    assert place.used() <= LIMIT + 2 * MIB, "all but what it took before"
-
-
 def test_a_program_that_sets_its_title_has_its_limit(place):
     assert place.begin("titled").ask("take 300") == [OUT_OF_MEMORY, 254]
 
