@@ -190,20 +190,23 @@ static void pause_until(int64_t until) {
 }
 
 /* The same. A daemon that starts again is back within some seconds. It may have ended before it has answered, so that a
- * question without an answer is asked once more. A daemon that did not come back is not waited for again. */
+ * question without an answer is asked once more. Other threads may close descriptors meanwhile. After a wait in vain,
+ * the next questions do not wait for the same until it was there. */
 static uint32_t ask_patiently(const struct sublet_credit_question* question, struct files* files) {
-  static uint32_t is_gone;
-  const int64_t until = read_clock() + (__atomic_load_n(&is_gone, __ATOMIC_RELAXED) ? 0 : TIME_TO_WAIT);
+  static uint32_t last_result;
+  const uint32_t last = __atomic_load_n(&last_result, __ATOMIC_RELAXED);
+  const int64_t until = read_clock() + (last == NO_DAEMON ? 0 : TIME_TO_WAIT);
+  const int waits_for_descriptor = question->kind == SUBLET_CREDIT_MORE && last != NO_DESCRIPTOR;
   uint32_t result;
   for (int unanswered = 0;;) {
     result = ask(question, files, until, TIME_TO_WAIT);
     const int is_worth_it = result == NO_DAEMON || (result == NO_ANSWER && files->count == 0 && unanswered++ == 0) ||
-                            (result == NO_DESCRIPTOR && question->kind == SUBLET_CREDIT_MORE);
+                            (result == NO_DESCRIPTOR && waits_for_descriptor);
     const int64_t next = read_clock() + PAUSE;
     if (!is_worth_it || next >= until) break;
     pause_until(next);
   }
-  __atomic_store_n(&is_gone, result == NO_DAEMON, __ATOMIC_RELAXED);
+  __atomic_store_n(&last_result, result, __ATOMIC_RELAXED);
   return result;
 }
 

@@ -154,7 +154,8 @@ static int die_at(const char* name) {
     const char* name;
     unsigned number, command;
   } calls[] = {{"socket", SYS_socket, 0},   {"connect", SYS_connect, 0},          {"sendto", SYS_sendto, 0},
-               {"recvmsg", SYS_recvmsg, 0}, {"fcntl", SYS_fcntl, F_GET_SEALS}, {"close", SYS_close, 0}};
+               {"recvmsg", SYS_recvmsg, 0}, {"fcntl", SYS_fcntl, F_GET_SEALS}, {"close", SYS_close, 0},
+               {"sleep", SYS_clock_nanosleep, 0}};
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
     if (strcmp(calls[i].name, name) != 0) continue;
     struct sock_filter filter[] = {

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that have no free descriptor for a while get their limit and their credit once they have some."""
+import signal
+
 import pytest
 
 from tests.interposer.test_credit import LIMIT, OUT_OF_MEMORY, Place
@@ -65,3 +67,15 @@ def test_a_process_takes_pages_again_if_the_first_ones_never_came(place):
     assert program.ask("take 20") == [OUT_OF_MEMORY, 10]
     place.daemon.answer = rightly
     assert program.ask("take 1000") == [OUT_OF_MEMORY, 254] and place.used() == LIMIT
+
+
+def test_a_process_waits_for_a_descriptor_once_until_there_was_one(place):
+    program = place.begin()
+    assert program.ask("take 10") == [0, 10]
+    assert program.ask("full 0") == [0, 10] and program.ask("take 1") == [OUT_OF_MEMORY, 10]
+    assert program.ask("die sleep") == [0, 10] and program.ask("take 1") == [OUT_OF_MEMORY, 10]
+    assert program.ask("room") == [0, 10] and program.ask("take 1000") == [OUT_OF_MEMORY, 254]
+    # It had a descriptor, and waits for the next one.
+    assert program.ask("full 0") == [0, 254]
+    program.say("take 1")
+    assert program.process.wait(60) == -signal.SIGSYS
