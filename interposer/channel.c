@@ -49,13 +49,16 @@ static int read_byte(int file, char* buffer, long* have, long* at) {
 
 static const char wanted[] = SUBLET_CREDIT_VARIABLE "=";
 
-/* -> the bytes of the value that were written to `out`, `size` of them at most */
-static size_t read_started(char* out, size_t size) {
+static int is_full(long error) { return error == -EMFILE || error == -ENFILE; }
+
+/* -> the bytes of the value that were written to `out`, `size` of them at most; -1: there was no free descriptor */
+static long read_started(char* out, size_t size) {
   char buffer[4096];
   long have = 0, at = 0;
   const long file = sublet_kernel(SYS_openat, AT_FDCWD, (long)"/proc/self/environ", O_RDONLY | O_CLOEXEC, 0, 0, 0);
+  if (file < 0) return is_full(file) ? -1 : 0;
   size_t matched = 0, length = 0;
-  int byte = file < 0 ? -1 : read_byte((int)file, buffer, &have, &at);
+  int byte = read_byte((int)file, buffer, &have, &at);
   for (int begins = 1; byte >= 0 && length == 0; byte = read_byte((int)file, buffer, &have, &at)) {
     if (begins && wanted[matched] == (char)byte) ++matched;
     else begins = 0;
@@ -65,8 +68,8 @@ static size_t read_started(char* out, size_t size) {
       break;
     }
   }
-  if (file >= 0) sublet_kernel(SYS_close, file, 0, 0, 0, 0, 0);
-  return length;
+  sublet_kernel(SYS_close, file, 0, 0, 0, 0, 0);
+  return (long)length;
 }
 
 /* The same from the C library's environment: a program that sets its title writes over the first one. */
@@ -79,12 +82,13 @@ static size_t read_copied(char* out, size_t size) {
   return length;
 }
 
-/* 0: the variable is not there, or its value is no path. */
+/* 0: the variable is not there, or its value is no path. -1: there was no free descriptor to look for it. */
 static int find_daemon(struct sockaddr_un* out) {
-  size_t length = read_started(out->sun_path, sizeof out->sun_path);
-  if (length == 0) length = read_copied(out->sun_path, sizeof out->sun_path);
+  const long started = read_started(out->sun_path, sizeof out->sun_path);
+  const size_t length = started > 0 ? (size_t)started : read_copied(out->sun_path, sizeof out->sun_path);
   out->sun_family = AF_UNIX;
-  if (length == 0 || length >= sizeof out->sun_path || out->sun_path[0] != '/') return 0;
+  if (length == 0) return started < 0 ? -1 : 0;
+  if (length >= sizeof out->sun_path || out->sun_path[0] != '/') return 0;
   out->sun_path[length] = '\0';
   return 1;
 }
@@ -173,7 +177,7 @@ static uint32_t ask(const struct sublet_credit_question* question, struct files*
                     int64_t patience) {
   struct sublet_credit_answer answer = {0};
   const long connected = connect_daemon(&daemon_place, until);
-  if (connected < 0) return connected == -EMFILE || connected == -ENFILE ? NO_DESCRIPTOR : NO_DAEMON;
+  if (connected < 0) return is_full(connected) ? NO_DESCRIPTOR : NO_DAEMON;
   const int socket = (int)connected;
   until = read_clock() + patience;
   long size = send_question(socket, question, until);
@@ -255,8 +259,8 @@ static int ask_for_pages(int (*take)(const struct sublet_limit_page*, struct sub
 }
 
 static void begin(void) {
-  if (!find_daemon(&daemon_place)) return;
-  const int is_begun = ask_for_pages(sublet_adopt);
+  const int is_found = find_daemon(&daemon_place);
+  const int is_begun = is_found > 0 ? ask_for_pages(sublet_adopt) : is_found;
   if (is_begun <= 0) daemon_place.sun_path[0] = '\0';
   __atomic_store_n(&is_put_off, is_begun < 0, __ATOMIC_RELEASE);
 }

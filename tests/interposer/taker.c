@@ -7,7 +7,8 @@
  * again with the library. `closefrom` closes all descriptors but those of the streams. `scribble N` writes N
  * random words to the page that the daemon reads, and `die CALL` ends the process at that system call, as does
  * TAKER_DIES_AT at the beginning. `taker ticking` gets a signal each millisecond. `taker full N` begins with
- * N free descriptors. `full N` leaves so many later, and `room` ends that. */
+ * N free descriptors, with `unset` also without our variable in its own environment. `full N` leaves so many later, and
+ * `room` ends that. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -201,6 +202,7 @@ int main(int words_count, char** words) {
   if (words_count > 1 && strcmp(words[1], "titled") == 0) set_title();
   if (words_count > 1 && strcmp(words[1], "ticking") == 0) tick();
   if (words_count > 2 && strcmp(words[1], "full") == 0 && set_room(atoi(words[2])) != 0) return 1;
+  if (words_count > 3 && strcmp(words[3], "unset") == 0) unsetenv("SUBLET_CREDIT");
   if (getenv("TAKER_DIES_AT") != NULL && die_at(getenv("TAKER_DIES_AT")) != 0) return 1;
   void* context = NULL;
   const int is_full = words_count > 1 && strcmp(words[1], "full") == 0; /* then no folder can be opened */

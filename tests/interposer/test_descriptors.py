@@ -16,10 +16,10 @@ def place(tmp_path):
     made.end()
 
 
-@pytest.mark.parametrize("free", [0, 1, 2])
-def test_a_program_without_a_free_descriptor_gets_its_limit_later(place, free):
-    """The driver needs some in cuInit, then the socket one, and the pages two."""
-    program = place.start("full", place.begun[1] + free)
+@pytest.mark.parametrize("free, words", [(0, ()), (0, ("unset",)), (1, ()), (2, ())])
+def test_a_program_without_a_free_descriptor_gets_its_limit_later(place, free, words):
+    """The driver needs some in cuInit, then the first environment and the socket one each, and the pages two."""
+    program = place.start("full", place.begun[1] + free, *words)
     assert program.read() == [0, 0] and program.ask("info")[0] == 0
     assert program.ask("take 1") == [0, 1] and program.ask("info")[2] > LIMIT
     assert program.ask("room") == [0, 1]
