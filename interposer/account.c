@@ -25,17 +25,19 @@ EXPORTED int sublet_cuda_use(struct sublet_use_page* out);
 
 int sublet_is_limited(void) { return __atomic_load_n(&limits, __ATOMIC_ACQUIRE) != NULL; }
 
+/* Other threads may run meanwhile (sublet_begin_late). The accounts come first, then their number, and `limits` last: a
+ * thread that finds limits finds all of them. */
 int sublet_adopt(const struct sublet_limit_page* limit, struct sublet_use_page* use) {
   const uint32_t count = __atomic_load_n(&limit->devices, __ATOMIC_RELAXED);
   if (limit->size != sizeof *limit || limit->abi != SUBLET_LIMIT_ABI || count > SUBLET_LIMIT_DEVICES) return 0;
   uint32_t free = 0;
   if (!__atomic_compare_exchange_n(&taken, &free, 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return 0;
-  account_count = count;
   for (uint32_t i = 0; i < count; ++i)
     for (int byte = 0; byte < 16; ++byte) uuids[i][byte] = limit->device[i].uuid[byte];
   *use = (struct sublet_use_page){.abi = SUBLET_LIMIT_ABI, .devices = count};
   __atomic_store_n(&use->size, sizeof *use, __ATOMIC_RELEASE);
-  uses = use->device;
+  __atomic_store_n(&uses, use->device, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&account_count, count, __ATOMIC_RELEASE);
   __atomic_store_n(&limits, limit, __ATOMIC_RELEASE);
   sublet_tell_coverage();
   return 1;
@@ -65,7 +67,7 @@ struct sublet_use_page* sublet_use_now(void) { return page_of(uses_now()); }
  * gets its bytes, so that no charge is lost. `size` tells the reader of the page that its bytes are there. */
 int sublet_move(const struct sublet_limit_page* limit, struct sublet_use_page* use) {
   const uint32_t count = __atomic_load_n(&limit->devices, __ATOMIC_RELAXED);
-  if (limit->size != sizeof *limit || limit->abi != SUBLET_LIMIT_ABI || count != account_count) return 0;
+  if (limit->size != sizeof *limit || limit->abi != SUBLET_LIMIT_ABI || count != sublet_accounts()) return 0;
   for (uint32_t i = 0; i < count; ++i)
     for (int byte = 0; byte < 16; ++byte)
       if (uuids[i][byte] != limit->device[i].uuid[byte]) return 0;
@@ -132,9 +134,9 @@ int sublet_cuda_use(struct sublet_use_page* out) {
   if (out->size < sizeof *out) return -1;
   *out = (struct sublet_use_page){.size = sizeof *out, .abi = SUBLET_LIMIT_ABI};
   if (!sublet_is_limited()) return 0;
-  out->devices = account_count;
+  out->devices = sublet_accounts();
   out->is_uncovered = sublet_is_uncovered() != 0;
-  for (uint32_t i = 0; i < account_count; ++i) {
+  for (uint32_t i = 0; i < out->devices; ++i) {
     const struct sublet_use_device* use = &uses_now()[i];
     out->device[i].charged = __atomic_load_n(&use->charged, __ATOMIC_SEQ_CST) & ~MOVED;
     out->device[i].most = __atomic_load_n(&use->most, __ATOMIC_RELAXED);
@@ -147,7 +149,7 @@ int sublet_cuda_use(struct sublet_use_page* out) {
 }
 
 int sublet_account_of_uuid(const uint8_t* uuid) {
-  for (uint32_t i = 0; i < account_count; ++i) {
+  for (uint32_t i = 0, count = sublet_accounts(); i < count; ++i) {
     int same = 1;
     for (int byte = 0; byte < 16; ++byte) same = same && uuids[i][byte] == uuid[byte];
     if (same) return (int)i;
@@ -246,7 +248,7 @@ const struct sublet_limit_device* sublet_row_of(int account) {
   return account >= 0 && page != NULL ? &page->device[account] : NULL;
 }
 
-uint32_t sublet_accounts(void) { return account_count; }
+uint32_t sublet_accounts(void) { return __atomic_load_n(&account_count, __ATOMIC_ACQUIRE); }
 
 uint64_t sublet_limit_of(int account) {
   return __atomic_load_n(&limits_now()->device[account].limit, __ATOMIC_RELAXED);
