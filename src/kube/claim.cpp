@@ -51,7 +51,7 @@ Status take_parameters(const json& parameters, bool of_class, Claim& claim) {
   }
   if (auto taken = take_word(claim, parameters, "tier", tiers, of_class ? claim.class_tier : claim.tier); !taken)
     return taken;
-  return take_word(claim, parameters, "pausable", pausables, claim.pausable);
+  return take_word(claim, parameters, "pausable", pausables, of_class ? claim.class_pausable : claim.pausable);
 }
 
 Result<ClaimedDevice> device_from(const Claim& claim, const json& result) {
@@ -98,6 +98,13 @@ Result<Claim> parse_claim(const json& object, const std::string& node) {
     if (text_at(user, {"resource"}) == "pods")
       claim.users.push_back({{claim.name.space, text_at(user, {"name"})}, text_at(user, {"uid"})});
   return claim;
+}
+
+std::string pausable_of(const Claim& claim, const Pod& pod) {
+  const std::string& wish = claim.pausable.empty() ? claim.class_pausable : claim.pausable;
+  if (wish.empty()) return pod.pausable;
+  const bool is_own_choice = !claim.pausable.empty() && wish != "auto";
+  return !pod.patience || is_own_choice || wish == "no" ? wish : pod.pausable;
 }
 
 std::string device_name(const Card& card) {

@@ -30,15 +30,19 @@ struct ClaimUser {
 
 struct Claim {
   ClaimName name;
-  std::vector<ClaimedDevice> devices;  // of this driver and node
-  std::vector<ClaimUser> users;        // pods that may use it
-  std::string class_tier;              // of the DeviceClass; "": none
-  std::string tier, pausable;          // of the claim; "": none
-  int share = 0;                       // percent of the computing time of each card; 0: no bound
+  std::vector<ClaimedDevice> devices;      // of this driver and node
+  std::vector<ClaimUser> users;            // pods that may use it
+  std::string class_tier, class_pausable;  // of the DeviceClass; "": none
+  std::string tier, pausable;              // of the claim; "": none
+  int share = 0;                           // percent of the computing time of each card; 0: no bound
 };
 
 // BadRequest with the reason if the claim has no device here, or if its parameters are wrong. `node`: the pool.
 Result<Claim> parse_claim(const nlohmann::json& object, const std::string& node);
+
+// How the lease of the pod may be paused. A probe that would end the paused pod is overruled by the claim's own choice
+// only, not by "auto" and not by the DeviceClass.
+std::string pausable_of(const Claim& claim, const Pod& pod);
 
 // The name of a card in the slice: "gpu-0".
 std::string device_name(const Card& card);

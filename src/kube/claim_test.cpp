@@ -64,6 +64,37 @@ TEST(Claim, OfTwoCardsIsOneLease) {
   EXPECT_TRUE(size_of(twice.value(), {card(0)})->guaranteed);
 }
 
+json with_parameters(const json& of_class, const json& of_claim) {
+  json object = claim({result("gpu-0", "6Gi")});
+  json& config = object["status"]["allocation"]["devices"]["config"] = json::array();
+  for (const auto& [source, given] : {std::pair{"FromClass", of_class}, std::pair{"FromClaim", of_claim}}) {
+    json parameters{{"apiVersion", "sublet.dev/v1"}, {"kind", "Lease"}};
+    parameters.update(given);
+    config.push_back({{"source", source}, {"opaque", {{"driver", driver_name}, {"parameters", parameters}}}});
+  }
+  return object;
+}
+
+TEST(Claim, LetsAPodWithAProbeBePausedOnlyByItsOwnChoice) {
+  const auto pausable = [](const json& of_class, const json& of_claim, const Pod& pod) {
+    const auto wish = [](const json& word) { return word.is_null() ? json::object() : json{{"pausable", word}}; };
+    return pausable_of(parse_claim(with_parameters(wish(of_class), wish(of_claim)), "n1").value(), pod);
+  };
+  Pod probed, chosen, plain;
+  probed.pausable = "no", chosen.pausable = "cooperative", plain.pausable = "auto";
+  probed.patience = chosen.patience = std::chrono::seconds(30);
+  for (const json& other : {json(), json("auto"), json("driver")}) {
+    EXPECT_EQ(pausable(other, nullptr, probed), "no") << other;
+    EXPECT_EQ(pausable(other, "auto", probed), "no") << other;
+    EXPECT_EQ(pausable(other, "driver", probed), "driver") << other;
+    EXPECT_EQ(pausable(other, "auto", chosen), "cooperative") << other;
+  }
+  EXPECT_EQ(pausable("no", nullptr, chosen), "no");
+  EXPECT_EQ(pausable("driver", nullptr, plain), "driver");
+  EXPECT_EQ(pausable("driver", "cooperative", plain), "cooperative");
+  EXPECT_EQ(pausable(nullptr, nullptr, plain), "auto");
+}
+
 TEST(Claim, ThatIsBrokenIsRefused) {
   for (const json& object :
        {json(), json::array(), json{{"metadata", 3}}, claim(json::array()), claim({result("gpu-0", "x")}),

@@ -114,7 +114,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     if (claim.share > 0 && settings.interposer.empty())
       return bad_request("the claim has a share, and the agent gives containers no interposer, which keeps to it",
                          "start the agent with --interposer, or leave share out");
-    Need need{size.vram, size.cards, {}, claim.pausable.empty() ? pod.pausable : claim.pausable, {}, claim.share};
+    Need need{size.vram, size.cards, {}, pausable_of(claim, pod), {}, claim.share};
     if (size.guaranteed) need.pausable = "no";
     if (claim.class_tier.empty()) {
       auto tier = pods.tier(pod);

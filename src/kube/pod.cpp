@@ -114,8 +114,7 @@ Result<Pod> parse_pod(const json& object) {
                                    printable(pod.tier), did_you_mean(pod.tier, tiers)),
                        fmt::format("one of {}", fmt::join(tiers, ", ")));
   pod.pausable = annotation(object, "sublet.dev/pausable");
-  const bool chosen = !pod.pausable.empty();
-  if (!chosen) pod.pausable = "auto";
+  if (pod.pausable.empty()) pod.pausable = "auto";
   if (std::ranges::count(pausables, pod.pausable) == 0)
     return bad_request(fmt::format("pod {} has the annotation sublet.dev/pausable={}{}", to_text(pod.name),
                                    printable(pod.pausable), did_you_mean(pod.pausable, pausables)),
@@ -126,7 +125,7 @@ Result<Pod> parse_pod(const json& object) {
         if (const auto patience = patience_of(member_at(container, {probe})))
           pod.patience = std::min(*patience, pod.patience.value_or(*patience));
   // Its probe would end a paused container, and how long a pause lasts is not known before.
-  if (pod.patience && !chosen) pod.pausable = "no";
+  if (pod.patience && pod.pausable == "auto") pod.pausable = "no";
   pod.init_amounts = init_amounts_of(spec);
   const std::string phase = text_at(object, {"status", "phase"});
   pod.ended = phase == "Succeeded" || phase == "Failed";

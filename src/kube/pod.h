@@ -30,7 +30,7 @@ struct Pod {
   std::int64_t priority = 0;
   std::string tier;                  // wish of its annotation; "": none
   std::string highest_tier;          // of its namespace, set by Tenants::join; "": any
-  std::string pausable;              // of its annotation; without one "auto", or "no" if a probe would end it
+  std::string pausable;              // of its annotation, or "auto"; instead of "auto" "no" if a probe would end it
   std::optional<Duration> patience;  // shortest time after which a probe ends a paused container
   // Largest amount that one init container asks for, by resource. The kubelet does not list their units.
   std::map<std::string, std::int64_t> init_amounts;

@@ -58,6 +58,11 @@ TEST(Pod, HasThePatienceOfItsStrictestProbe) {
                             {{"livenessProbe", {{"periodSeconds", 2}, {"failureThreshold", 5}}}}});
   EXPECT_EQ(parse_pod(object)->patience, 10s);
   EXPECT_EQ(parse_pod(object)->pausable, "no");
+  json& annotation = object["metadata"]["annotations"]["sublet.dev/pausable"];
+  annotation = "auto";
+  EXPECT_EQ(parse_pod(object)->pausable, "no") << "auto is no choice";
+  annotation = "driver";
+  EXPECT_EQ(parse_pod(object)->pausable, "driver");
   containers = json::array({{{"livenessProbe", {{"exec", {{"command", {"/run/sublet/sublet-probe", "true"}}}}}}}});
   EXPECT_FALSE(parse_pod(object)->patience) << "it answers while the lease is paused";
   containers = json::array({{{"startupProbe", {{"periodSeconds", 4}}}}});
