@@ -31,7 +31,7 @@ def test_the_api_server_takes_the_manifests(bare):
 @pytest.mark.parametrize("flags, has, has_not", [
     (("--set=doors={plugin}",), "sublet-gpu-mem", "DeviceClass"),
     (("--set=doors={dra}",), "DeviceClass", "sublet-gpu-mem"),
-    (("--set=unit=1Gi",), "sublet.dev/vram-1gi", "sublet.dev/vram-512mi"),
+    (("--set=unit=1Gi",), "sublet.dev/vram-1024mi", "sublet.dev/vram-512mi"),
     (("--set=gpuMem=false",), "DeviceClass", "MutatingAdmissionPolicy"),
     (("--kube-version=1.33.0",), "--doors=plugin\n", "MutatingAdmissionPolicy"),
     (("--kube-version=1.35.0",), "ValidatingAdmissionPolicy", "DeviceClass"),
@@ -41,6 +41,14 @@ def test_the_api_server_takes_the_manifests(bare):
 def test_values_of_the_chart(bare, flags, has, has_not):
     text = render(bare, *flags)
     assert has in text and has_not not in text
+
+
+@pytest.mark.parametrize("flag", ["unit=0.5Gi", "unit=512M", "overcomit=2", "overcommit=much", "doors=plugin",
+                                  "doors={plug}", "image.name=x", "probe=sublet-probe", "gpuMem=maybe"])
+def test_wrong_values_of_the_chart_are_refused(bare, flag):
+    words = ["helm", "template", "sublet", CHART, "--namespace", SYSTEM, f"--set={flag}"]
+    done = bare.call(*words, check=False)
+    assert done.returncode != 0 and flag.split("=")[0].split(".")[0] in done.stderr, done
 
 
 def created(cluster, name, **env):

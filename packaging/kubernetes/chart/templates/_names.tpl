@@ -1,5 +1,5 @@
 {{- define "sublet.resource" -}}
-sublet.dev/vram-{{ .Values.unit | lower }}
+sublet.dev/vram-{{ div (include "sublet.unitBytes" . | int64) 1048576 }}mi
 {{- end }}
 {{- define "sublet.unitBytes" -}}
 {{- $number := regexFind "^[0-9]+" .Values.unit | int64 -}}
