@@ -43,12 +43,12 @@ def test_the_resource_is_named_after_the_unit(objects):
 
 @pytest.fixture(name="plugin")
 def plugin_fixture(tmp_path):
-    """Runs the plugin with a kubectl that answers with `answers` by a part of its arguments."""
-    def run(*arguments, **answers):
+    """Runs the plugin. Its kubectl gives `answers` by a part of its arguments, and `exec` ends with `ended`."""
+    def run(*arguments, ended=0, **answers):
         lines = ["#!/bin/sh", 'echo "$*" >>"$0.calls"', 'case "$*" in']
         for number, (part, said) in enumerate(answers.items()):
             (tmp_path / str(number)).write_text(said)
-            lines.append(f"*{part}*) cat {tmp_path}/{number} ;;")
+            lines.append(f"*{part}*) cat {tmp_path}/{number}; exit {ended if part == 'exec' else 0} ;;")
         (tmp_path / "kubectl").write_text("\n".join([*lines, "esac", ""]))
         (tmp_path / "kubectl").chmod(0o755)
         calls = tmp_path / "kubectl.calls"
@@ -69,6 +69,23 @@ def test_why_tells_the_daemon_s_answer_to_a_user_who_may_ask_the_agent(plugin):
 def test_why_tells_conditions_and_events_to_others(plugin):
     done, calls = plugin("why", "train", nodeName="n7", message="6 GiB parked for team-b", can="no", events="Parked")
     assert "6 GiB parked for team-b" in done.stdout and "exec" not in calls.replace("pods/exec", ""), done
+
+
+@pytest.mark.parametrize("namespace, said, asked", [("lab", "lease-3 holds 1 GiB", "lab.train-0"),
+                                                    ("l" * 56, "lease-3 holds 1 GiB", "l" * 56 + ".train-0"),
+                                                    ("l" * 60, "lease-3 holds 1 GiB", "lease-3"),
+                                                    ("l" * 60, "lease-12 (train) waits", "lease-12")])
+def test_why_asks_for_the_id_of_a_lease_whose_tag_is_cut(plugin, namespace, said, asked):
+    done, calls = plugin("why", "train-0", "-n", namespace, nodeName="n7", message=said, can="yes", exec="it runs",
+                         app="sublet-kube-x1")
+    assert done.returncode == 0 and f"sublet why {asked}\n" in calls, (done, calls)
+
+
+@pytest.mark.parametrize("ended, said", [(4, "has no lease of train"), (69, "no daemon answers")])
+def test_why_tells_the_events_of_a_pod_without_a_lease(plugin, ended, said):
+    done, _ = plugin("why", "train", ended=ended, nodeName="n7", can="yes", exec="no daemon answers",
+                     app="sublet-kube-x1", events="BackOff")
+    assert done.returncode == 0 and said in done.stdout and "BackOff" in done.stdout, done
 
 
 def test_why_tells_that_a_pod_has_no_node(plugin):
