@@ -47,7 +47,7 @@ Status take_parameters(const json& parameters, bool of_class, Claim& claim) {
     if (!share.is_number_integer() || share < 1 || share > 100)
       return wrong(claim, fmt::format("share '{}' is no percentage", printable(share.dump())),
                    "a whole number, 1 to 100: percent of the computing time of each card");
-    claim.share = share.get<int>();
+    claim.share = std::min(share.get<int>(), claim.share > 0 ? claim.share : 100);
   }
   if (auto taken = take_word(claim, parameters, "tier", tiers, of_class ? claim.class_tier : claim.tier); !taken)
     return taken;

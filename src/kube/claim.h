@@ -34,7 +34,7 @@ struct Claim {
   std::vector<ClaimUser> users;            // pods that may use it
   std::string class_tier, class_pausable;  // of the DeviceClass; "": none
   std::string tier, pausable;              // of the claim; "": none
-  int share = 0;                           // percent of the computing time of each card; 0: no bound
+  int share = 0;                           // smallest percent of a card's computing time; 0: no bound
 };
 
 // BadRequest with the reason if the claim has no device here, or if its parameters are wrong. `node`: the pool.

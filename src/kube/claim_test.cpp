@@ -95,6 +95,18 @@ TEST(Claim, LetsAPodWithAProbeBePausedOnlyByItsOwnChoice) {
   EXPECT_EQ(pausable(nullptr, nullptr, plain), "auto");
 }
 
+TEST(Claim, HasTheSmallerShareOfItsClassAndItsOwn) {
+  const auto share = [](const json& of_class, const json& of_claim) {
+    return parse_claim(with_parameters(of_class, of_claim), "n1")->share;
+  };
+  const json none = json::object(), small{{"share", 20}}, large{{"share", 90}};
+  EXPECT_EQ(share(small, large), 20);
+  EXPECT_EQ(share(large, small), 20);
+  EXPECT_EQ(share(small, none), 20);
+  EXPECT_EQ(share(none, large), 90);
+  EXPECT_EQ(share(none, none), 0);
+}
+
 TEST(Claim, ThatIsBrokenIsRefused) {
   for (const json& object :
        {json(), json::array(), json{{"metadata", 3}}, claim(json::array()), claim({result("gpu-0", "x")}),
