@@ -80,6 +80,14 @@ def test_a_request_of_a_pod_counts_more_than_gpu_mem(charted, cluster):
     assert [each["resources"]["limits"][UNIT] for each in answer["spec"]["containers"]] == ["3", "16"]
 
 
+def test_a_container_with_a_claim_gets_no_units(charted, cluster):
+    made = pod("claims", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "six-gib"}])
+    made["spec"]["containers"][0].update(env=[{"name": "GPU_MEM", "value": "6GiB"}],
+                                         resources={"claims": [{"name": "gpu"}]})
+    answer = cluster.api.create("/api/v1/namespaces/default/pods?dryRun=All", made)
+    assert answer["spec"]["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
+
+
 @pytest.mark.parametrize("value", ["much", "-1G", "0.5", "512"])
 def test_gpu_mem_that_is_no_size_is_refused(charted, cluster, value):
     made = pod("wrong")
