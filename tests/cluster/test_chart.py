@@ -88,7 +88,7 @@ def test_a_container_with_a_claim_gets_no_units(charted, cluster):
     assert answer["spec"]["containers"][0]["resources"] == {"claims": [{"name": "gpu"}]}
 
 
-@pytest.mark.parametrize("value", ["much", "-1G", "0.5", "512"])
+@pytest.mark.parametrize("value", ["much", "-1G", "0.5", "512", "0M"])
 def test_gpu_mem_that_is_no_size_is_refused(charted, cluster, value):
     made = pod("wrong")
     made["spec"]["containers"][0]["env"] = [{"name": "GPU_MEM", "value": value}]
