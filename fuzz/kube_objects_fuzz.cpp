@@ -24,6 +24,7 @@ void read_claim(const nlohmann::json& object) {
 }
 
 void read_pod(const nlohmann::json& object) {
+  (void)kube::check_annotations(object);
   const auto pod = kube::parse_pod(object);
   if (!pod) return;
   FUZZ_CHECK(kube::tag_of(pod->name).size() <= 64);

@@ -16,6 +16,7 @@ using nlohmann::json;
 
 constexpr std::array<std::string_view, 5> tiers{"critical", "interactive", "standard", "batch", "spot"};
 constexpr std::array<std::string_view, 4> pausables{"auto", "driver", "cooperative", "no"};
+constexpr std::array<std::string_view, 2> annotations{"tier", "pausable"};
 constexpr std::int64_t critical_from = 1'000'000'000, interactive_from = 1'000;
 constexpr std::size_t longest_label = 64;
 
@@ -130,6 +131,22 @@ Result<Pod> parse_pod(const json& object) {
   const std::string phase = text_at(object, {"status", "phase"});
   pod.ended = phase == "Succeeded" || phase == "Failed";
   return pod;
+}
+
+Status check_annotations(const json& object) {
+  constexpr std::string_view prefix = "sublet.dev/";
+  const json& given = member_at(object, {"metadata", "annotations"});
+  if (!given.is_object()) return {};
+  for (const auto& [name, value] : given.items()) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string word = name.substr(prefix.size());
+    if (std::ranges::count(annotations, word) == 0)
+      return bad_request(
+          fmt::format("pod {}/{} has the annotation {}, which is unknown{}", text_at(object, {"metadata", "namespace"}),
+                      text_at(object, {"metadata", "name"}), printable(name), did_you_mean(word, annotations)),
+          fmt::format("sublet.dev/{}", fmt::join(annotations, " or sublet.dev/")));
+  }
+  return {};
 }
 
 std::string tier_of_class(const std::string& annotation, std::int64_t priority) {

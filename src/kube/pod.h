@@ -40,6 +40,9 @@ struct Pod {
 // BadRequest if an annotation has a value that does not exist.
 Result<Pod> parse_pod(const nlohmann::json& object);
 
+// BadRequest if an annotation sublet.dev/… of the pod is unknown.
+Status check_annotations(const nlohmann::json& object);
+
 // The tier of a priority class: its annotation, or by its value.
 std::string tier_of_class(const std::string& annotation, std::int64_t priority);
 bool is_tier(const std::string& word);

@@ -95,6 +95,19 @@ TEST(Pod, ThatIsBrokenIsRefused) {
   EXPECT_TRUE(parse_pod(object));
 }
 
+TEST(Pod, WithAnUnknownAnnotationIsRefused) {
+  json object = pod();
+  EXPECT_TRUE(check_annotations(object));
+  json& annotations = object["metadata"]["annotations"];
+  annotations = {{"sublet.dev/tier", "batch"}, {"sublet.dev/pausable", "no"}, {"example.org/pausble", "x"}};
+  EXPECT_TRUE(check_annotations(object));
+  annotations["sublet.dev/pausble"] = "no";
+  EXPECT_NE(check_annotations(object).error().detail.find("did you mean 'pausable'"), std::string::npos);
+  EXPECT_TRUE(parse_pod(object)) << "it is still a pod that may use a card without a lease";
+  annotations = 7;
+  EXPECT_TRUE(check_annotations(object));
+}
+
 TEST(Pod, AsksOnBehalfOfItsUserAndNamespace) {
   json object = pod();
   const json body = lease_request(parse_pod(object).value(), {.vram = GiB, .cards = {"GPU-1"}, .group = "/g"});

@@ -64,6 +64,7 @@ Result<nlohmann::json> Pods::on_node() const {
 Result<Pod> Pods::read(const PodName& name) const {
   auto object = object_of(name);
   if (!object) return object.error();
+  if (auto known = check_annotations(*object); !known) return known.error();
   auto pod = parse_pod(*object);
   if (pod && pod->node != settings_.node)
     return bad_request(

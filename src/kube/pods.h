@@ -37,7 +37,7 @@ class Pods {
   // the pods of other nodes.
   Result<nlohmann::json> on_node() const;
 
-  // The pod's object. NotFound: it is deleted.
+  // The pod's object. NotFound: it is deleted. BadRequest: one of its annotations is unknown or wrong.
   Result<Pod> read(const PodName& name) const;
 
   // Brings its namespace to the daemon (tenant.h), before its lease is asked for.

@@ -245,9 +245,11 @@ def test_a_pod_of_another_node_is_refused(node):
         node.kubelet.start_container(pod)
 
 
-def test_a_pod_with_a_wrong_annotation_is_told_so(node):
-    pod = Pod("train", 2, annotations={"sublet.dev/tier": "bach"})
+@pytest.mark.parametrize("annotations, meant", [({"sublet.dev/tier": "bach"}, "batch"),
+                                                ({"sublet.dev/pausble": "no"}, "pausable")])
+def test_a_pod_with_a_wrong_annotation_is_told_so(node, annotations, meant):
+    pod = Pod("train", 2, annotations=annotations)
     node.kubelet.admit(pod)
     node.kubelet.make_sandbox(pod)
-    with pytest.raises(grpc.RpcError, match="did you mean 'batch'"):
+    with pytest.raises(grpc.RpcError, match=f"did you mean '{meant}'"):
         node.kubelet.start_container(pod)
