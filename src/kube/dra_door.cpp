@@ -96,6 +96,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
     if (!held->has_memory())
       return Error{Code::Memory, fmt::format("{}; the pod starts once the lease has its memory", held->summary), {}};
     log::info("claim {}/{} of pod {}: {}", name.space, name.name, to_text(pod->name), held->summary);
+    pods.tell_guard(*pod);
     return devices;
   }
 
@@ -116,6 +117,7 @@ struct DraDoor::Service final : dra::DRAPlugin::Service {
                          "start the agent with --interposer, or leave share out");
     Need need{size.vram, size.cards, {}, pausable_of(claim, pod), {}, claim.share};
     if (size.guaranteed) need.pausable = "no";
+    if (size.guaranteed || claim.pausable == "no" || need.pausable != "no") pod.guard.clear();
     if (claim.class_tier.empty()) {
       auto tier = pods.tier(pod);
       if (!tier) return tier.error();

@@ -205,6 +205,7 @@ struct PluginDoor::Service final : v1beta1::DevicePlugin::Service {
     if (auto kept = keep_record(settings.state_dir, *pod, place); !kept) return kept.error();
     auto held = daemon.take(*pod, *need, deadline);
     if (held) log::info("pod {}: {}", to_text(pod->name), held->summary);
+    if (held && held->has_memory()) pods.tell_guard(*pod);
     return held;
   }
 

@@ -123,10 +123,13 @@ Result<Pod> parse_pod(const json& object) {
   for (const char* list : {"containers", "initContainers"})  // sidecars are among the latter
     for (const json& container : list_at(spec, {list}))
       for (const char* probe : {"livenessProbe", "startupProbe"})
-        if (const auto patience = patience_of(member_at(container, {probe})))
+        if (const auto patience = patience_of(member_at(container, {probe}))) {
+          if (!pod.patience) pod.guard = fmt::format("{} of {}", probe, printable(text_at(container, {"name"})));
           pod.patience = std::min(*patience, pod.patience.value_or(*patience));
+        }
   // Its probe would end a paused container, and how long a pause lasts is not known before.
   if (pod.patience && pod.pausable == "auto") pod.pausable = "no";
+  else pod.guard.clear();
   pod.init_amounts = init_amounts_of(spec);
   const std::string phase = text_at(object, {"status", "phase"});
   pod.ended = phase == "Succeeded" || phase == "Failed";

@@ -32,6 +32,7 @@ struct Pod {
   std::string highest_tier;          // of its namespace, set by Tenants::join; "": any
   std::string pausable;              // of its annotation, or "auto"; instead of "auto" "no" if a probe would end it
   std::optional<Duration> patience;  // shortest time after which a probe ends a paused container
+  std::string guard;                 // the probe for which it is not paused: "livenessProbe of web"; "": none
   // Largest amount that one init container asks for, by resource. The kubelet does not list their units.
   std::map<std::string, std::int64_t> init_amounts;
   bool ended = false;  // Succeeded, Failed, or being deleted without containers

@@ -61,8 +61,11 @@ TEST(Pod, HasThePatienceOfItsStrictestProbe) {
   json& annotation = object["metadata"]["annotations"]["sublet.dev/pausable"];
   annotation = "auto";
   EXPECT_EQ(parse_pod(object)->pausable, "no") << "auto is no choice";
+  containers[0]["name"] = "web";
+  EXPECT_EQ(parse_pod(object)->guard, "livenessProbe of web");
   annotation = "driver";
   EXPECT_EQ(parse_pod(object)->pausable, "driver");
+  EXPECT_EQ(parse_pod(object)->guard, "");
   containers = json::array({{{"livenessProbe", {{"exec", {{"command", {"/run/sublet/sublet-probe", "true"}}}}}}}});
   EXPECT_FALSE(parse_pod(object)->patience) << "it answers while the lease is paused";
   containers = json::array({{{"startupProbe", {{"periodSeconds", 4}}}}});

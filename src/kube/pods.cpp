@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kube/pods.h"
 
+#include "base/log.h"
 #include "base/text.h"
 #include "client/http.h"
 #include "kube/groups.h"
+#include "kube/pod_event.h"
 
 #include <fmt/format.h>
 
@@ -71,6 +73,15 @@ Result<Pod> Pods::read(const PodName& name) const {
         fmt::format("pod {} is on node '{}' and not on {}", to_text(name), printable(pod->node), settings_.node),
         "check --node-name");
   return pod;
+}
+
+void Pods::tell_guard(const Pod& pod) const {
+  if (pod.guard.empty()) return;
+  const std::string text = fmt::format(
+      "the pod is never paused, because the {} would end it; a probe by sublet-probe allows pauses", pod.guard);
+  log::info("pod {}: {}", to_text(pod.name), text);
+  const PodEvent event{pod.name, pod.uid, "NotPausable", text, false};
+  if (auto told = write_event(api_, settings_.node, event); !told) log::debug("{}", told.error().detail);
 }
 
 Result<std::string> Pods::tier(const Pod& pod) const {

@@ -43,6 +43,9 @@ class Pods {
   // Brings its namespace to the daemon (tenant.h), before its lease is asked for.
   Status join_tenant(Pod& pod) const { return tenants_.join(pod); }
 
+  // Tells the pod by an event, and the log, that it is not paused for its probe. Nothing without a guard.
+  void tell_guard(const Pod& pod) const;
+
   // Its tier, by its priority class, its namespace and its own wish.
   Result<std::string> tier(const Pod& pod) const;
 

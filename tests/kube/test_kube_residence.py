@@ -136,7 +136,7 @@ def test_the_state_in_containers_and_the_kubelet_do_not_wait_for_the_api_server(
 
 
 def test_a_pod_whose_probe_would_end_it_is_not_paused(node):
-    probe = {"livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 2, "failureThreshold": 2}}
+    probe = {"name": "web", "livenessProbe": {"httpGet": {"port": 80}, "periodSeconds": 2, "failureThreshold": 2}}
     wrapped = {"livenessProbe": {"exec": {"command": ["/run/sublet/sublet-probe", "curl", "localhost"]}}}
     for name, container, annotations, expected in (("strict", probe, {}, "no"), ("wrapped", wrapped, {}, "auto"),
                                                    ("chosen", probe, {"sublet.dev/pausable": "driver"}, "driver")):
@@ -144,6 +144,8 @@ def test_a_pod_whose_probe_would_end_it_is_not_paused(node):
         pod.spec["containers"] = [container]
         node.kubelet.run(pod, "sleep", "600")
         assert node.lease(pod)["pausable"] == expected, name
+        told = [body["message"] for path, body in node.api.objects.items() if path.endswith(".notpausable")]
+        assert len(told) == 1 and "livenessProbe of web" in told[0] and "sublet-probe" in told[0], (name, told)
 
 
 def test_a_probe_succeeds_while_the_pod_is_paused(node, tmp_path):
