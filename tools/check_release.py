@@ -37,7 +37,8 @@ DOCUMENTS = (
     "share/bash-completion/completions/sublet", "share/doc/sublet/sublet.toml",
     "share/doc/sublet/README.md", "share/doc/sublet/LICENSE", "share/doc/sublet/CHANGELOG.md",
     "share/sublet/slurm/spank_sublet.c", "share/sublet/slurm/vram_size.h", "share/sublet/slurm/job_submit.lua",
-    "share/sublet/kubernetes/kubectl-sublet", "share/doc/sublet/kubernetes/manifests/sublet.yaml",
+    "share/sublet/kubernetes/kubectl-sublet", "share/sublet/kubernetes/kube_image.py",
+    "share/doc/sublet/kubernetes/manifests/sublet.yaml",
     "share/doc/sublet/docs/upgrading.md", "share/doc/sublet/api/openapi.yaml")
 # The files that are given to others, by the patterns of their names.
 FILES = ("sublet_*.deb", "sublet-simgpu_*.deb", "sublet-kube_*.deb",

@@ -93,8 +93,8 @@ def main():
 
 def make(programs, name, out):
     if not (programs / "sublet-kube").exists():
-        print(f"kube_image: {programs} has no sublet-kube: ./dev build makes it where gRPC is installed",
-              file=sys.stderr)
+        print(f"kube_image: {programs} has no sublet-kube: ./dev build makes it where gRPC is installed, "
+              "and --bin /usr/bin is the folder of the packages", file=sys.stderr)
         return 1
     write_agent(out, programs, name)
     print(f"{out}: {out.stat().st_size >> 20} MiB, {name}")

@@ -120,7 +120,8 @@ check "the agent runs" sublet-kube --version
 refuses 2 "without a cluster it does not start" sublet-kube --node-name here
 says "give --api-server" "... and says what is missing"
 check "the chart and the plugin of kubectl are there" test -f /usr/share/doc/sublet/kubernetes/chart/Chart.yaml \
-  -a -f /usr/share/doc/sublet/kubernetes/Dockerfile -a -x /usr/share/sublet/kubernetes/kubectl-sublet
+  -a -f /usr/share/doc/sublet/kubernetes/Dockerfile -a -x /usr/share/sublet/kubernetes/kubectl-sublet \
+  -a -x /usr/share/sublet/kubernetes/kube_image.py
 mkdir /tmp/image
 cp /usr/bin/sublet-probe /tmp/image/
 check "the probe runs in an image that has no library" chroot /tmp/image /sublet-probe /sublet-probe --version

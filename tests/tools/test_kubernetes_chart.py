@@ -118,6 +118,11 @@ def test_the_image_is_made_of_the_packages_of_a_release(tmp_path):
     with tarfile.open(image) as opened, tarfile.open(fileobj=opened.extractfile("layer.tar")) as layer:
         programs = sorted(name for name in layer.getnames() if name.startswith("usr/bin/"))
     assert programs == ["usr/bin/sublet", "usr/bin/sublet-kube"]
+    subprocess.run(["dpkg-deb", "-x", tmp_path / "sublet-kube_1_all.deb", tmp_path / "sublet"], check=True)
+    alone = shutil.copy(make[0], tmp_path / "kube_image.py")  # as in the package
+    again = tmp_path / "again.tar"
+    subprocess.run([alone, "--bin", tmp_path / "sublet/usr/bin", "--out", again], check=True, capture_output=True)
+    assert again.stat().st_size == image.stat().st_size
     (tmp_path / "sublet-kube_1_all.deb").unlink()
     done = subprocess.run(make, capture_output=True, text=True)
     assert done.returncode == 1 and "0 files sublet-kube_*.deb" in done.stderr
