@@ -45,8 +45,10 @@ std::string take_label(std::string_view name, const std::string& value, SpaceLab
     return weight ? "" : "a number from 0.001 to 1000000";
   }
   const auto size = parse_quantity(value);
-  if (size) into.fields[fmt::format("{}_bytes", name)] = size->count;
-  return size ? "" : "a size such as 8Gi";
+  // A number without a unit is bytes, as in all of Kubernetes: quota=8 is a mistake.
+  if (!size || (size->count > 0 && *size < MiB)) return "a size such as 8Gi, at least 1Mi, or 0";
+  into.fields[fmt::format("{}_bytes", name)] = size->count;
+  return "";
 }
 
 }  // namespace

@@ -34,7 +34,9 @@ TEST(Tenant, RefusesLabelsThatDoNotExist) {
   EXPECT_NE(refusal({{"sublet.dev/weigth", "2"}}).find("did you mean 'weight'"), std::string::npos);
   for (const char* value : {"", "much", "-1", "0", "nan", "inf", "2x", "1e9"})
     EXPECT_NE(refusal({{"sublet.dev/weight", value}}), "") << value;
-  for (const char* value : {"", "much", "-1Gi", "nan"}) EXPECT_NE(refusal({{"sublet.dev/quota", value}}), "") << value;
+  for (const char* value : {"", "much", "-1Gi", "nan", "8", "1023Ki"})
+    EXPECT_NE(refusal({{"sublet.dev/quota", value}}), "") << value;
+  for (const char* value : {"0", "1Mi"}) EXPECT_EQ(refusal({{"sublet.dev/limit", value}}), "") << value;
   EXPECT_NE(refusal({{"sublet.dev/limit", 7}}), "");
   EXPECT_NE(refusal({{"sublet.dev/tier", "urgent"}}), "");
 }
