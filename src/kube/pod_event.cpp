@@ -21,7 +21,7 @@ bool is_of_node(const PodEvent& event) { return event.pod.space.empty(); }
 std::string name_of(const PodEvent& event, const std::string& node) {
   std::string reason = event.reason;
   std::ranges::transform(reason, reason.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (is_of_node(event)) return fmt::format("{}.{}", node, reason);
+  if (is_of_node(event)) return fmt::format("{}.{}", node.substr(0, longest_name), reason);
   return fmt::format("{}.{}.{}", event.pod.name.substr(0, longest_name), event.uid.substr(0, uid_part), reason);
 }
 

@@ -65,6 +65,7 @@ Status StrayTeller::look() {
   auto pods = pods_here(pods_);
   if (!pods) return pods.error();
   pods->insert_or_assign("", PodEvent{{"", settings_.node}, {}, "VramWithoutLease", {}, true});
+  Status all_written;
   for (const auto& [uid, verdict] : found) {
     if (const auto place = pods->find(uid); place != pods->end()) {  // else the pod is deleted already
       PodEvent& event = place->second;
@@ -72,13 +73,16 @@ Status StrayTeller::look() {
           fmt::format("ask for {} or a claim of {}", resource_name(settings_.rules.unit), driver_name);
       event.message =
           fmt::format("{}; {}", text_at(*verdict, {"summary"}), uid.empty() ? "it runs outside of all pods" : hint);
-      if (auto written = write_event(pods_.api(), settings_.node, event); !written) return written;
+      if (auto written = write_event(pods_.api(), settings_.node, event); !written) {
+        all_written = written;  // such as in a namespace that is being deleted; the others are told
+        continue;
+      }
       log::warn("{} uses a card without a lease: {}", uid.empty() ? "a process" : "pod " + to_text(event.pod),
                 event.message);
     }
     told_.insert(verdict->value("id", std::int64_t{0}));
   }
-  return {};
+  return all_written;
 }
 
 }  // namespace sublet::kube

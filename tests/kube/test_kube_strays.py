@@ -3,19 +3,34 @@
 from tests.support.kubelet import Pod
 from tests.support.sublet import GIB, wait_until
 
+LOAD = ("simgpu-load", "--alloc", "1GiB", "--seconds", "600")
 ENTER = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
+
+
+def privileged_pod(node):
+    """Returns a pod that has asked for nothing, sees all cards, and uses one."""
+    pod = node.kubelet.add(Pod("hidden"))
+    node.kubelet.pods.append(pod)
+    node.kubelet.make_sandbox(pod)
+    inside = pod.group / "container0"
+    inside.mkdir()
+    pod.programs.append(node.daemon.spawn("sh", "-c", ENTER, inside, *LOAD))
+    return pod
+
+
+def test_a_warning_that_is_refused_hides_no_other(start_node):
+    node = start_node("1x4GiB", agent=False)
+    privileged_pod(node)
+    node.daemon.spawn("sh", "-c", ENTER, node.groups.make("outside"), *LOAD)
+    wait_until(lambda: len(node.daemon.get("/v1/verdicts")["verdicts"]) == 2, "the daemon has both verdicts")
+    node.api.refused = ("/api/v1/namespaces/default/", 403)  # there is the event of the node
+    node.start()
+    wait_until(lambda: any("/events/hidden" in path for path in node.api.objects), "the pod is warned")
 
 
 def test_a_pod_without_a_lease_gets_a_warning(start_node):
     node = start_node("1x4GiB", agent=False)
-    privileged = node.kubelet.add(Pod("hidden"))  # it has asked for nothing, and sees all cards
-    node.kubelet.pods.append(privileged)
-    node.kubelet.make_sandbox(privileged)
-    inside = privileged.group / "container0"
-    inside.mkdir()
-    privileged.programs.append(node.daemon.spawn(
-        "sh", "-c", ENTER, inside, "simgpu-load", "--alloc", "1GiB", "--seconds",
-        "600"))
+    privileged = privileged_pod(node)
     node.kubelet.pods.append(Pod("gone"))  # its object is deleted already
     wait_until(lambda: node.daemon.get("/v1/verdicts")["verdicts"], "the daemon has a verdict")
     node.start()
@@ -29,11 +44,11 @@ def test_a_pod_without_a_lease_gets_a_warning(start_node):
 
 def test_a_process_outside_of_all_pods_is_a_warning_of_the_node(node):
     pod = Pod("train", 4)
-    program = node.kubelet.run(pod, "simgpu-load", "--alloc", "1GiB", "--seconds", "600")
+    program = node.kubelet.run(pod, *LOAD)
     wait_until(lambda: node.lease(pod)["used_bytes"] > GIB, "the pod uses its memory")
     outside = node.groups.make("outside")
     node.groups.move(program.pid, outside)  # with hostPID and rights, nsenter --join-cgroup does so
-    stray = node.daemon.spawn("sh", "-c", ENTER, outside, "simgpu-load", "--alloc", "1GiB", "--seconds", "600")
+    stray = node.daemon.spawn("sh", "-c", ENTER, outside, *LOAD)
     events = wait_until(lambda: [body for path, body in node.api.objects.items() if "/events/" in path],
                         "the node is warned")
     assert [(event["reason"], event["metadata"]["namespace"], event["involvedObject"]) for event in events] == [
