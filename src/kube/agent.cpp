@@ -31,7 +31,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration between_looks = 200ms;
+constexpr Duration between_looks = 200ms, between_tries = 100ms;
 
 // Signals as a descriptor. Threads that start later inherit the blocked signals.
 Fd ending_signals() {
@@ -67,7 +67,7 @@ std::optional<Fd> lock_node(const Settings& settings, int signals) {
       return std::nullopt;
     }
     if (!told) log::warn("another sublet-kube runs on this node ({}/lock); waiting for its end", settings.state_dir);
-    if (wait_for({signals}, soon) == 0) return std::nullopt;
+    if (wait_for({signals}, between_tries) == 0) return std::nullopt;
   }
   return lock;
 }

@@ -12,7 +12,10 @@ OWN = "/usr/lib/simgpu/libnvidia-ml.so.1"
 
 def settled(cluster):
     cluster.kubectl("-n", SYSTEM, "rollout", "status", "daemonset/sublet-kube", "--timeout=2m")
+    # The next agent is Ready while it waits for the end of the last one.
     wait_until(lambda: len(agents(cluster)) == 1, "one agent is left")
+    name = agents(cluster)[0]["metadata"]["name"]
+    wait_until(lambda: "the kubelet knows" in cluster.log_of(name, SYSTEM), "it has registered")
     until_units(cluster)
 
 
