@@ -31,6 +31,7 @@ constexpr auto quiet = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t most_tail = 4096;  // bytes
 constexpr std::size_t most_lines = 12;
 constexpr int inherited_number = 3;
+constexpr std::chrono::milliseconds look_again{2};
 constexpr Duration time_to_end = std::chrono::seconds(3);  // between SIGTERM and SIGKILL
 
 struct Pipe {
@@ -59,10 +60,10 @@ std::string last_lines_of(std::string_view text) {
 }  // namespace
 
 struct Programs::Running {
-  explicit Running(asio::io_context& io) : exit(io), output(io), errors(io), timer(io) {}
+  explicit Running(asio::io_context& io) : exit(io), output(io), errors(io), timer(io), pause(io) {}
   asio::posix::stream_descriptor exit;  // pidfd
   asio::posix::stream_descriptor output, errors;
-  asio::steady_timer timer;
+  asio::steady_timer timer, pause;
   pid_t pid = 0;  // the process group too; not yet reaped
   std::size_t most_output = 0;
   Outcome outcome;
@@ -123,6 +124,28 @@ void drain(State& state, bool standard) {
   }
 }
 
+bool has_ended(pid_t pid) {
+  siginfo_t end{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOWAIT | WNOHANG) != 0 || end.si_pid == pid;
+}
+
+// Waits for the end of the program, until its timer at most. Returns whether it has ended. The kernel may say so of a
+// pidfd while the program runs on (seen with Linux 6.18): all that it writes then would be lost.
+template <typename State>
+asio::awaitable<bool> until_ended(State& state) {
+  using namespace asio::experimental::awaitable_operators;
+  while (!has_ended(state.pid)) {
+    auto first = co_await (state.exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
+                           state.timer.async_wait(quiet));
+    if (first.index() == 1) co_return false;
+    if (has_ended(state.pid)) break;
+    state.pause.expires_after(look_again);
+    first = co_await (state.pause.async_wait(quiet) || state.timer.async_wait(quiet));
+    if (first.index() == 1) co_return false;
+  }
+  co_return true;
+}
+
 Result<pid_t> spawn(const Command& command, int output, int errors) {
   proc::Launch launch{.program = command.program, .arguments = command.arguments};
   launch.environment = command.environment;
@@ -147,7 +170,6 @@ void Programs::end_all() {
 }
 
 asio::awaitable<Result<Outcome>> Programs::run(Command command) {
-  using namespace asio::experimental::awaitable_operators;
   auto output = make_pipe();
   auto errors = make_pipe();
   if (!output || !errors) co_return output ? errors.error() : output.error();
@@ -177,16 +199,14 @@ asio::awaitable<Result<Outcome>> Programs::run(Command command) {
 
   // A zombie keeps its number, so the group can be signalled until the program is reaped.
   state->timer.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(command.timeout));
-  auto first = co_await (state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
-                         state->timer.async_wait(quiet));
-  if (first.index() == 1) {
+  if (!co_await until_ended(*state)) {
     state->outcome.timed_out = true;
     state->signal(SIGTERM);
     state->timer.expires_after(time_to_end);
-    first = co_await (state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet) ||
-                      state->timer.async_wait(quiet));
+    const bool has_left = co_await until_ended(*state);
     state->signal(SIGKILL);
-    if (first.index() == 1) co_await state->exit.async_wait(asio::posix::stream_descriptor::wait_read, quiet);
+    state->timer.expires_at(asio::steady_timer::time_point::max());
+    if (!has_left) co_await until_ended(*state);
   }
   drain(*state, true);
   drain(*state, false);

@@ -75,6 +75,18 @@ TEST_F(ProgramTest, OutputOfAProgramThatEndsWhileTheLoopIsBusyIsComplete) {
   EXPECT_EQ(outcome->output.size(), 40000U);
 }
 
+// A thread executes another program, so that the first thread of the process ends.
+TEST_F(ProgramTest, AProgramThatAThreadReplacesHasNotEnded) {
+  const std::string thread =
+      "threading.Thread(target=os.execv, args=('/bin/sh', ['sh', '-c', 'sleep 0.1; echo late']))";
+  for (int round = 0; round < 5; ++round) {
+    const auto outcome = run(shell("exec python3 -c \"import os, threading; " + thread + ".start()\""));
+    ASSERT_TRUE(outcome) << outcome.error().detail;
+    EXPECT_TRUE(outcome->succeeded()) << outcome->text();
+    EXPECT_EQ(outcome->output, "late\n");
+  }
+}
+
 TEST_F(ProgramTest, OutputEnvironmentDirectoryAndInput) {
   const auto outcome =
       run(shell("env | sort; pwd; cat; echo problem >&2; ps -o pgid= -o sid= -p $$ | xargs; echo $$ $$"));

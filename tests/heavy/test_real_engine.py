@@ -47,7 +47,7 @@ def describe(worker, name="one", text=FILE):
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "compose.yml").write_text(text)
     stack = worker.describe(dir=worker.stacks)[name]
-    assert "error" not in stack, stack
+    assert "error" not in stack, stack["error"]
     return stack
 
 
