@@ -2,6 +2,7 @@
 #include "enforcer/rules.h"
 
 #include "base/number.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "base/words.h"
 #include "store/fields.h"
@@ -22,8 +23,7 @@ constexpr Words<Subject::Kind, 4> kinds{{{Subject::Kind::user, "user"},
 constexpr std::size_t longest_value = 1024;
 
 bool is_below(std::string_view path, std::string_view above) {
-  if (above == "/") return true;
-  return path.starts_with(above) && (path.size() == above.size() || path[above.size()] == '/');
+  return above == "/" || is_inside(path, above);
 }
 
 const char* row_kind(Rule::Kind kind) { return kind == Rule::Kind::approval ? "approval" : "policy"; }

@@ -3,6 +3,7 @@
 
 #include "base/accounts.h"
 #include "base/aside.h"
+#include "base/path.h"
 #include "base/text.h"
 #include "machine/account.h"
 #include "state/format.h"
@@ -41,10 +42,6 @@ bool is_still_inhabited(const Call& call, const Lease& ended) {
     return false;
   const auto group = call.engine.programs().look_at_group(ended.owner.cgroup);
   return !group || (group->populated && group->inode == ended.owner.inode);
-}
-
-bool is_inside(std::string_view path, std::string_view group) {
-  return path.starts_with(group) && (path.size() == group.size() || path[group.size()] == '/');
 }
 
 // The account that the caller named, by name or number.

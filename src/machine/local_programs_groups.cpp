@@ -2,18 +2,12 @@
 // The control groups of leases: those that leases belong to, and those that are booked to leases.
 #include "machine/local_program.h"
 
+#include "base/path.h"
+
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace sublet::machine {
-namespace {
-
-bool is_inside(std::string_view path, std::string_view group) {
-  return path.starts_with(group) && (path.size() == group.size() || path[group.size()] == '/');
-}
-
-}  // namespace
 
 Result<proc::CgroupRef> LocalPrograms::check_cgroup(const std::string& directory) const {
   const auto hierarchies = proc::find_hierarchies(*root_);
