@@ -4,6 +4,7 @@
 
 #include "guard/guard.h"
 
+#include "machine/test_probe.h"
 #include "store/faulty_store.h"
 #include "store/memory_store.h"
 
@@ -24,37 +25,20 @@ namespace sublet::guard {
 using namespace std::chrono_literals;
 
 // A card with these bytes of each pid; the test sends its snapshots.
-class CardInUse final : public machine::Probe {
+class CardInUse final : public machine::TestProbe {
  public:
-  explicit CardInUse(const ManualClock& clock) : clock_(clock) {}
-  void start(Events events) override { events_ = std::move(events); }
-  void stop() override {}
+  using TestProbe::TestProbe;
   void take_now() override { ++asked; }
-  void set_busy(bool) override {}
-  const std::string& library() const override { return none_; }
-  const std::string& driver_version() const override { return none_; }
-  const std::string& problem() const override { return none_; }
   void tell() {
-    gpu::GpuDevice card;
-    card.uuid = "GPU-1";
-    card.name = "Simulated";
-    card.simulated = true;
-    card.total = 24 * GiB;
+    gpu::GpuDevice shown = card();
     for (const auto& [pid, bytes] : used) {
-      card.used += bytes;
-      card.processes.push_back({.process = {pid, 1}, .used = bytes});
+      shown.used += bytes;
+      shown.processes.push_back({.process = {pid, 1}, .used = bytes});
     }
-    gpu::GpuSnapshot snapshot;
-    snapshot.devices = {card};
-    events_.snapshot(std::move(snapshot), clock_.monotonic_ns());
+    send(std::move(shown));
   }
   std::map<std::int32_t, Bytes> used;
   int asked = 0;  // how often a reading was requested
-
- private:
-  const ManualClock& clock_;
-  Events events_;
-  std::string none_;
 };
 
 // Each lease has one process, with a keeper. Keeps the signals.

@@ -3,6 +3,7 @@
 // that asks.
 #include "limit/limits.h"
 
+#include "machine/test_probe.h"
 #include "proc/process_table.h"
 #include "store/faulty_store.h"
 #include "store/memory_store.h"
@@ -26,31 +27,14 @@ using namespace std::chrono_literals;
 
 const std::string card_uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef";
 
-class OneCard final : public machine::Probe {
+class OneCard final : public machine::TestProbe {
  public:
-  explicit OneCard(const ManualClock& clock) : clock_(clock) {}
-  void start(Events events) override { events_ = std::move(events); }
-  void stop() override {}
-  void take_now() override {}
-  void set_busy(bool) override {}
-  const std::string& library() const override { return none_; }
-  const std::string& driver_version() const override { return none_; }
-  const std::string& problem() const override { return none_; }
+  using TestProbe::TestProbe;
   void tell() {
-    gpu::GpuSnapshot snapshot;
-    gpu::GpuDevice card;
-    card.uuid = card_uuid;
-    card.name = "Simulated";
-    card.simulated = true;
-    card.total = 24 * GiB;
-    snapshot.devices.push_back(card);
-    events_.snapshot(std::move(snapshot), clock_.monotonic_ns());
+    gpu::GpuDevice shown = card();
+    shown.uuid = card_uuid;
+    send(std::move(shown));
   }
-
- private:
-  const ManualClock& clock_;
-  Events events_;
-  std::string none_;
 };
 
 // The answer to a question, and the pages that came with it.

@@ -2,6 +2,7 @@
 // The capability with an engine, one card, one program that computes past the library, and a clock of the test.
 #include "share/shares.h"
 
+#include "machine/test_probe.h"
 #include "store/memory_store.h"
 
 #include <gtest/gtest.h>
@@ -23,34 +24,16 @@ using namespace std::chrono_literals;
 constexpr ProcessRef program{10, 1};
 
 // A card that the program uses for `percent` of the time; the test sends its snapshots.
-class BusyCard final : public machine::Probe {
+class BusyCard final : public machine::TestProbe {
  public:
-  explicit BusyCard(const ManualClock& clock) : clock_(clock) {}
-  void start(Events events) override { events_ = std::move(events); }
-  void stop() override {}
-  void take_now() override {}
-  void set_busy(bool) override {}
-  const std::string& library() const override { return none_; }
-  const std::string& driver_version() const override { return none_; }
-  const std::string& problem() const override { return none_; }
+  using TestProbe::TestProbe;
   void tell() {
-    gpu::GpuDevice card;
-    card.uuid = "GPU-1";
-    card.name = "Simulated";
-    card.simulated = true;
-    card.total = 24 * GiB;
-    card.used = MiB;
-    card.processes = {{.process = program, .used = MiB, .computing_percent = percent}};
-    gpu::GpuSnapshot snapshot;
-    snapshot.devices = {card};
-    events_.snapshot(std::move(snapshot), clock_.monotonic_ns());
+    gpu::GpuDevice shown = card();
+    shown.used = MiB;
+    shown.processes = {{.process = program, .used = MiB, .computing_percent = percent}};
+    send(std::move(shown));
   }
   int percent = 0;
-
- private:
-  const ManualClock& clock_;
-  Events events_;
-  std::string none_;
 };
 
 // Belongs to one lease, with a keeper. Keeps the orders about its processor time, which the test answers.
@@ -253,8 +236,7 @@ TEST_F(SharesTest, AnOrderForAProgramThatCannotBeLimitedIsGivenOnce) {
 TEST_F(SharesTest, AFailureThatPassesIsLoggedOnceAndTold) {
   testing::internal::CaptureStdout();
   begin(), answer({.why_not = "the actor does not know its program", .passes = true});
-  for (int i = 0; i < 5; ++i)
-    read(90), answer({.why_not = "the actor does not know its program", .passes = true});
+  for (int i = 0; i < 5; ++i) read(90), answer({.why_not = "the actor does not know its program", .passes = true});
   const std::string logged = testing::internal::GetCapturedStdout();
   EXPECT_NE(logged.find("is not set"), std::string::npos);
   EXPECT_EQ(logged.find("is not set"), logged.rfind("is not set")) << logged;

@@ -2,6 +2,7 @@
 // A worker that records its calls and has containers in name only, and an engine with one card of 24 GiB.
 #pragma once
 
+#include "machine/test_probe.h"
 #include "stacks/stacks.h"
 #include "store/memory_store.h"
 
@@ -140,31 +141,14 @@ class RecordingWorker final : public compose::Worker {
 };
 
 // An empty card; the test sends its snapshots.
-class EmptyCard final : public machine::Probe {
+class EmptyCard final : public machine::TestProbe {
  public:
-  explicit EmptyCard(const ManualClock& clock) : clock_(clock) {}
-  void start(Events events) override { events_ = std::move(events); }
-  void stop() override {}
-  void take_now() override {}
-  void set_busy(bool) override {}
-  const std::string& library() const override { return none_; }
-  const std::string& driver_version() const override { return none_; }
-  const std::string& problem() const override { return none_; }
+  using TestProbe::TestProbe;
   void tell() {
-    gpu::GpuDevice card;
-    card.uuid = "GPU-1";
-    card.name = "Simulated";
-    card.simulated = true;
-    card.total = 24 * GiB + 256 * MiB;  // 24 GiB can be leased
-    gpu::GpuSnapshot snapshot;
-    snapshot.devices = {card};
-    events_.snapshot(std::move(snapshot), clock_.monotonic_ns());
+    gpu::GpuDevice shown = card();
+    shown.total += 256 * MiB;  // 24 GiB can be leased
+    send(std::move(shown));
   }
-
- private:
-  const ManualClock& clock_;
-  Events events_;
-  std::string none_;
 };
 
 class StacksTest : public testing::Test {
